@@ -1,0 +1,325 @@
+//! Aligned, reference-counted bytes: all `unsafe` of the value layer. Memory is either our own
+//! (64-byte aligned, or a `Vec` taken over without copying) or borrowed from a network message.
+//! A buffer is immutable while shared; [`Buffer::make_mut`] is the only door to write.
+#![allow(
+    unsafe_code,
+    reason = "owns raw memory so that tensors can be typed views without copies"
+)]
+
+use crate::Element;
+use bytes::Bytes;
+use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::ptr::NonNull;
+use std::sync::Arc;
+
+/// Alignment of memory that we allocate ourselves: a cache line, and enough for AVX-512.
+const ALIGN: usize = 64;
+
+/// A window on reference-counted bytes.
+#[derive(Clone)]
+pub struct Buffer {
+    storage: Arc<Storage>,
+    offset: usize,
+    len: usize,
+}
+
+struct Storage {
+    ptr: NonNull<u8>,
+    len: usize,
+    owner: Owner,
+}
+
+enum Owner {
+    /// From the global allocator with this layout.
+    Heap(Layout),
+    /// Kept alive by the message it arrived in; never written.
+    Shared(#[expect(dead_code, reason = "held only so that the bytes stay alive")] Bytes),
+}
+
+// SAFETY: the bytes are plain data; they are written only through `make_mut`, which needs the
+// one and only reference, so sharing and sending follow the rules of `Arc<[u8]>`.
+unsafe impl Send for Storage {}
+// SAFETY: as above.
+unsafe impl Sync for Storage {}
+
+impl Drop for Storage {
+    fn drop(&mut self) {
+        if let Owner::Heap(layout) = self.owner
+            && layout.size() != 0
+        {
+            // SAFETY: `ptr` came from the global allocator with exactly this layout, and this is
+            // the last owner.
+            unsafe { dealloc(self.ptr.as_ptr(), layout) }
+        }
+    }
+}
+
+impl Storage {
+    fn heap(len: usize, zeroed: bool) -> Storage {
+        // A length that no allocation can have fails the same way as exhausted memory; callers
+        // with untrusted lengths check their budget first.
+        let Ok(layout) = Layout::from_size_align(len, ALIGN) else {
+            handle_alloc_error(Layout::new::<u8>())
+        };
+        if len == 0 {
+            return Storage {
+                ptr: dangling(),
+                len,
+                owner: Owner::Heap(layout),
+            };
+        }
+        // SAFETY: the layout has a non-zero size.
+        let ptr = unsafe {
+            if zeroed {
+                alloc_zeroed(layout)
+            } else {
+                alloc(layout)
+            }
+        };
+        let Some(ptr) = NonNull::new(ptr) else {
+            handle_alloc_error(layout)
+        };
+        Storage {
+            ptr,
+            len,
+            owner: Owner::Heap(layout),
+        }
+    }
+}
+
+fn dangling() -> NonNull<u8> {
+    NonNull::without_provenance(std::num::NonZero::new(ALIGN).expect("ALIGN is not zero"))
+}
+
+impl Buffer {
+    /// `len` zero bytes.
+    pub fn zeroed(len: usize) -> Buffer {
+        Buffer {
+            storage: Arc::new(Storage::heap(len, true)),
+            offset: 0,
+            len,
+        }
+    }
+
+    /// Copies bytes into aligned memory.
+    pub fn copy_from(bytes: &[u8]) -> Buffer {
+        let storage = Storage::heap(bytes.len(), false);
+        // SAFETY: the new storage has room for `bytes.len()` bytes and cannot overlap `bytes`.
+        unsafe {
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), storage.ptr.as_ptr(), bytes.len());
+        }
+        Buffer {
+            storage: Arc::new(storage),
+            offset: 0,
+            len: bytes.len(),
+        }
+    }
+
+    /// Takes over a vector's memory without copying.
+    pub fn from_vec<T: Element>(values: Vec<T>) -> Buffer {
+        let mut values = std::mem::ManuallyDrop::new(values);
+        let len = values.len() * size_of::<T>();
+        let layout = Layout::array::<T>(values.capacity()).expect("a live Vec has a valid layout");
+        let ptr = if layout.size() == 0 {
+            dangling()
+        } else {
+            NonNull::new(values.as_mut_ptr().cast::<u8>()).expect("a Vec's pointer is never null")
+        };
+        // The vector is not dropped (ManuallyDrop), its memory came from the global allocator
+        // with `layout`, and `Element` has no destructor, so `Storage` may own and free it.
+        let storage = Storage {
+            ptr,
+            len,
+            owner: Owner::Heap(layout),
+        };
+        Buffer {
+            storage: Arc::new(storage),
+            offset: 0,
+            len,
+        }
+    }
+
+    /// Wraps message bytes: without a copy if they are aligned for `align`, else with one.
+    pub fn from_bytes(bytes: Bytes, align: usize) -> Buffer {
+        if bytes.is_empty() || !(bytes.as_ptr() as usize).is_multiple_of(align) {
+            return Buffer::copy_from(&bytes);
+        }
+        let len = bytes.len();
+        let ptr = NonNull::new(bytes.as_ptr().cast_mut()).unwrap_or_else(dangling);
+        let storage = Storage {
+            ptr,
+            len,
+            owner: Owner::Shared(bytes),
+        };
+        Buffer {
+            storage: Arc::new(storage),
+            offset: 0,
+            len,
+        }
+    }
+
+    /// Number of bytes in the window.
+    pub fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Whether the window is empty.
+    pub fn is_empty(&self) -> bool {
+        self.len == 0
+    }
+
+    /// The bytes.
+    pub fn as_bytes(&self) -> &[u8] {
+        debug_assert!(self.offset + self.len <= self.storage.len);
+        // SAFETY: `offset + len <= storage.len` holds by construction (`slice` checks it), the
+        // memory is initialised, and nobody writes while this shared borrow lives.
+        unsafe { std::slice::from_raw_parts(self.storage.ptr.as_ptr().add(self.offset), self.len) }
+    }
+
+    /// A narrower window on the same memory, or `None` when it would not fit.
+    pub fn slice(&self, offset: usize, len: usize) -> Option<Buffer> {
+        if offset.checked_add(len)? > self.len {
+            return None;
+        }
+        Some(Buffer {
+            storage: self.storage.clone(),
+            offset: self.offset + offset,
+            len,
+        })
+    }
+
+    /// Whether no other buffer shares the memory, so that writing needs no copy.
+    pub fn is_unique(&self) -> bool {
+        Arc::strong_count(&self.storage) == 1 && matches!(self.storage.owner, Owner::Heap(_))
+    }
+
+    /// Whether two buffers are windows on the same memory.
+    pub fn shares_memory_with(&self, other: &Buffer) -> bool {
+        Arc::ptr_eq(&self.storage, &other.storage)
+    }
+
+    /// The bytes for writing; copies first if the memory is shared.
+    pub fn make_mut(&mut self) -> &mut [u8] {
+        if Arc::get_mut(&mut self.storage).is_none_or(|s| matches!(s.owner, Owner::Shared(_))) {
+            *self = Buffer::copy_from(self.as_bytes());
+        }
+        // SAFETY: `self` now holds the only reference to heap memory of ours (checked or freshly
+        // copied), and the window lies inside it.
+        unsafe {
+            std::slice::from_raw_parts_mut(self.storage.ptr.as_ptr().add(self.offset), self.len)
+        }
+    }
+
+    /// The bytes as elements; `None` if length or alignment does not fit.
+    pub fn as_slice<T: Element>(&self) -> Option<&[T]> {
+        let bytes = self.as_bytes();
+        if bytes.is_empty() {
+            return Some(&[]);
+        }
+        if !(bytes.as_ptr() as usize).is_multiple_of(align_of::<T>())
+            || !bytes.len().is_multiple_of(size_of::<T>())
+        {
+            return None;
+        }
+        // SAFETY: aligned and a whole number of elements (checked); `Element` promises that the
+        // admitted bytes are valid values.
+        Some(unsafe {
+            std::slice::from_raw_parts(bytes.as_ptr().cast(), bytes.len() / size_of::<T>())
+        })
+    }
+
+    /// The bytes as elements for writing; copies first if the memory is shared.
+    pub fn make_mut_slice<T: Element>(&mut self) -> Option<&mut [T]> {
+        let bytes = self.make_mut();
+        if bytes.is_empty() {
+            return Some(&mut []);
+        }
+        if !(bytes.as_ptr() as usize).is_multiple_of(align_of::<T>())
+            || !bytes.len().is_multiple_of(size_of::<T>())
+        {
+            return None;
+        }
+        // SAFETY: as in `as_slice`; exclusive because `make_mut` returned an exclusive borrow.
+        Some(unsafe {
+            std::slice::from_raw_parts_mut(bytes.as_mut_ptr().cast(), bytes.len() / size_of::<T>())
+        })
+    }
+
+    /// This window as `Bytes`, sharing the memory: what goes on the wire is the tensor itself.
+    pub fn to_bytes(&self) -> Bytes {
+        if self.len == 0 {
+            Bytes::new()
+        } else {
+            Bytes::from_owner(Window(self.clone()))
+        }
+    }
+}
+
+struct Window(Buffer);
+
+impl AsRef<[u8]> for Window {
+    fn as_ref(&self) -> &[u8] {
+        self.0.as_bytes()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn writing_copies_only_what_is_shared() {
+        let mut a = Buffer::from_vec(vec![1.0f32, 2.0]);
+        let before = a.as_bytes().as_ptr();
+        a.make_mut_slice::<f32>().unwrap()[0] = 5.0;
+        assert_eq!(a.as_bytes().as_ptr(), before);
+        let b = a.clone();
+        a.make_mut_slice::<f32>().unwrap()[0] = 7.0;
+        assert_ne!(a.as_bytes().as_ptr(), before);
+        assert_eq!(b.as_slice::<f32>().unwrap(), [5.0, 2.0]);
+        assert_eq!(a.as_slice::<f32>().unwrap(), [7.0, 2.0]);
+    }
+
+    #[test]
+    fn aligned_message_bytes_are_not_copied_and_never_written() {
+        let message = Bytes::from(vec![0u8; 64]);
+        let at = message.as_ptr() as usize;
+        let aligned = message.slice(at.wrapping_neg() % 8..);
+        let mut b = Buffer::from_bytes(aligned.clone(), 8);
+        assert_eq!(b.as_bytes().as_ptr(), aligned.as_ptr());
+        assert!(!b.is_unique());
+        b.make_mut()[0] = 9;
+        assert_eq!(aligned[0], 0);
+        let odd = message.slice(at.wrapping_neg() % 8 + 1..);
+        assert_ne!(
+            Buffer::from_bytes(odd.clone(), 8).as_bytes().as_ptr(),
+            odd.as_ptr()
+        );
+    }
+
+    #[test]
+    fn windows_are_checked() {
+        let b = Buffer::copy_from(&[1, 2, 3, 4]);
+        assert_eq!(b.slice(1, 2).unwrap().as_bytes(), [2, 3]);
+        assert!(b.slice(3, 2).is_none());
+        assert!(b.slice(usize::MAX, 2).is_none());
+        assert!(b.slice(1, 3).unwrap().as_slice::<u16>().is_none());
+        assert_eq!(
+            b.slice(1, 2).unwrap().to_bytes(),
+            Bytes::from_static(&[2, 3])
+        );
+    }
+
+    #[test]
+    fn empty_buffers_are_sound() {
+        for mut b in [
+            Buffer::zeroed(0),
+            Buffer::from_vec::<f64>(vec![]),
+            Buffer::copy_from(&[]),
+        ] {
+            assert!(b.is_empty() && b.to_bytes().is_empty());
+            assert_eq!(b.as_slice::<f64>(), Some(&[] as &[f64]));
+            assert!(b.make_mut().is_empty());
+        }
+    }
+}
