@@ -1,1 +1,70 @@
-fn main() {}
+//! `cargo xtask`: every check, test and measurement of this repository behind one door.
+//!
+//! Owns what CI runs; no product crate may depend on it. A command either succeeds or returns an
+//! error that names the step that failed; nothing here is skipped silently.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a command-line tool talks to its user"
+)]
+
+mod bench;
+mod check;
+mod conformance;
+mod fuzz;
+mod process;
+mod test;
+mod tidy;
+mod venv;
+
+use anyhow::{Result, bail};
+use std::process::ExitCode;
+
+const USAGE: &str = "\
+usage: cargo xtask <command>
+
+  check                 fmt, clippy, tidy (crate arrows, file openings), docs
+  test                  everything CI runs: check, release build, unit tests, conformance,
+                        fuzz smoke, bench smoke
+  conformance [args]    real TensorFlow against `downpour serve` (see conformance/README.md)
+  bench [--row NAME] [--json] [--rounds N]
+                        our numbers beside TensorFlow's, in the same run
+  fuzz [--seconds N] [--target NAME]
+                        every decoder's fuzz target, for a bounded time each
+  tidy                  only the crate arrows and file rules
+  venv                  the python with TensorFlow that conformance and bench use";
+
+fn main() -> ExitCode {
+    let args: Vec<String> = std::env::args().skip(1).collect();
+    match run(&args) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(e) => {
+            eprintln!("xtask: {e:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(args: &[String]) -> Result<()> {
+    let Some((command, rest)) = args.split_first() else {
+        bail!("no command\n{USAGE}");
+    };
+    match command.as_str() {
+        "check" => check::run(),
+        "test" => test::run(),
+        "conformance" => conformance::run(rest),
+        "bench" => bench::run(rest),
+        "fuzz" => fuzz::run(rest),
+        "tidy" => tidy::run(),
+        "venv" => {
+            let python = venv::ensure()?;
+            println!("{}", python.display());
+            Ok(())
+        }
+        "help" | "--help" | "-h" => {
+            println!("{USAGE}");
+            Ok(())
+        }
+        other => bail!("unknown command '{other}'\n{USAGE}"),
+    }
+}

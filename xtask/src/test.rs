@@ -1,0 +1,112 @@
+//! `cargo xtask test`: what CI runs. Goes on after a failing step where that makes sense, so one
+//! run shows everything that is wrong, and ends with the counts.
+
+use crate::process::{build_server, cargo, run_watched};
+use crate::{bench, check, conformance, fuzz};
+use anyhow::{Result, bail};
+use std::time::Instant;
+
+/// Runs every step and fails when any of them did.
+pub(crate) fn run() -> Result<()> {
+    let mut report = Report::default();
+    report.step("check", || check::run().map(|()| String::new()));
+    if report.step("build", || build_server().map(|()| String::new())) {
+        report.step("unit", unit_tests);
+        report.step("conformance", || conformance::run_counting(&[]));
+        report.step("fuzz", fuzz_smoke);
+        report.step("bench", || {
+            bench::run(&["--smoke".to_owned()]).map(|()| String::new())
+        });
+    }
+    report.finish()
+}
+
+fn fuzz_smoke() -> Result<String> {
+    let targets = fuzz::targets()?;
+    if targets.is_empty() {
+        return Ok("no targets yet".to_owned());
+    }
+    fuzz::run(&["--seconds".to_owned(), "10".to_owned()])?;
+    Ok(format!("{} targets, 10 s each", targets.len()))
+}
+
+/// Runs the workspace's tests and adds up cargo's per-binary summaries.
+fn unit_tests() -> Result<String> {
+    let (mut passed, mut failed) = (0_u64, 0_u64);
+    let result = run_watched(
+        cargo().args(["test", "--release", "--workspace", "--no-fail-fast"]),
+        |line| {
+            if let Some((p, f)) = counts(line) {
+                passed += p;
+                failed += f;
+            }
+        },
+    );
+    let summary = format!("tests: {passed} passed, {failed} failed");
+    match result {
+        Ok(()) => Ok(summary),
+        Err(_) if failed > 0 => bail!("{summary}"),
+        Err(e) => Err(e.context(summary)),
+    }
+}
+
+/// Reads `test result: ok. 3 passed; 0 failed; …`.
+fn counts(line: &str) -> Option<(u64, u64)> {
+    let rest = line.strip_prefix("test result: ")?;
+    let mut numbers = rest
+        .split([' ', ';'])
+        .filter_map(|word| word.parse::<u64>().ok());
+    Some((numbers.next()?, numbers.next()?))
+}
+
+#[derive(Default)]
+struct Report {
+    lines: Vec<String>,
+    failed: Vec<&'static str>,
+}
+
+impl Report {
+    fn step(&mut self, name: &'static str, body: impl FnOnce() -> Result<String>) -> bool {
+        eprintln!("== {name}");
+        let start = Instant::now();
+        let outcome = body();
+        let seconds = start.elapsed().as_secs();
+        let is_ok = outcome.is_ok();
+        let note = match outcome {
+            Ok(note) => note,
+            Err(e) => {
+                self.failed.push(name);
+                eprintln!("{name} failed: {e:#}");
+                format!("FAILED {e:#}")
+            }
+        };
+        self.lines
+            .push(format!("{name:<12} {seconds:>5} s  {note}"));
+        is_ok
+    }
+
+    fn finish(self) -> Result<()> {
+        println!();
+        for line in &self.lines {
+            println!("{line}");
+        }
+        if self.failed.is_empty() {
+            println!("xtask test: ok");
+            return Ok(());
+        }
+        bail!("failed: {}", self.failed.join(", "))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::counts;
+
+    #[test]
+    fn reads_cargo_summary() {
+        let line =
+            "test result: FAILED. 12 passed; 3 failed; 0 ignored; 0 measured; 0 filtered out";
+        assert_eq!(counts(line), Some((12, 3)));
+        assert_eq!(counts("running 3 tests"), None);
+    }
+}

@@ -1,0 +1,231 @@
+//! The house rules a compiler does not know: which crate may use which, how a file opens, how long
+//! it may grow. The picture of the arrows is `ARROWS`; ARCHITECTURE.md explains it.
+
+use crate::process::{cargo, output, root};
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+/// Crate → crates it may use directly. What those reach counts as allowed too; nothing else does.
+const ARROWS: &[(&str, &[&str])] = &[
+    ("tensor", &[]),
+    ("graph", &["tensor"]),
+    ("wire", &["graph", "tensor"]),
+    ("formats", &["wire", "tensor"]),
+    ("net", &["wire"]),
+    ("runtime", &["graph", "tensor"]),
+    ("kernels", &["runtime", "formats"]),
+    ("plan", &["graph"]),
+    ("worker", &["runtime", "net"]),
+    ("master", &["plan", "net"]),
+    ("client", &["net", "graph"]),
+    ("train", &["client", "formats"]),
+    ("launch", &["net"]),
+    (
+        "downpour",
+        &["master", "worker", "kernels", "train", "client"],
+    ),
+    ("cli", &["downpour", "launch"]),
+];
+
+/// Past this a source file gets a warning: it holds a second thing.
+const LONG_FILE: usize = 800;
+
+#[derive(Deserialize)]
+struct Metadata {
+    packages: Vec<Package>,
+}
+
+#[derive(Deserialize)]
+struct Package {
+    name: String,
+    dependencies: Vec<Dependency>,
+}
+
+#[derive(Deserialize)]
+struct Dependency {
+    name: String,
+    kind: Option<String>,
+    path: Option<PathBuf>,
+}
+
+/// Runs every tidy rule and reports all violations at once.
+pub(crate) fn run() -> Result<()> {
+    let metadata = output(cargo().args(["metadata", "--format-version", "1", "--no-deps"]))?;
+    let metadata: Metadata =
+        serde_json::from_slice(&metadata).context("cannot read cargo metadata")?;
+    let mut problems = wrong_arrows(&metadata);
+    let mut long = Vec::new();
+    for file in rust_files(&root())? {
+        let text =
+            fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
+        let shown = file.strip_prefix(root()).unwrap_or(&file).display();
+        if !is_generated(&file) {
+            if !text.starts_with("//!") {
+                problems.push(format!(
+                    "{shown}: a file opens with `//!` saying what it owns"
+                ));
+            }
+            let lines = text.lines().count();
+            if lines > LONG_FILE {
+                long.push(format!(
+                    "{shown}: {lines} lines; what is the second thing in it?"
+                ));
+            }
+        }
+    }
+    for line in &long {
+        eprintln!("warning: {line}");
+    }
+    if !problems.is_empty() {
+        bail!("tidy:\n  {}", problems.join("\n  "));
+    }
+    eprintln!("tidy: {} crates, arrows as drawn", metadata.packages.len());
+    Ok(())
+}
+
+/// Generated sources are committed but not written by hand, so form rules do not apply to them.
+fn is_generated(file: &Path) -> bool {
+    file.components()
+        .any(|c| matches!(c.as_os_str().to_str(), Some("proto" | "generated")))
+}
+
+fn wrong_arrows(metadata: &Metadata) -> Vec<String> {
+    let reach = closure();
+    let mut problems = Vec::new();
+    for package in &metadata.packages {
+        let Some(from) = room(&package.name) else {
+            continue;
+        };
+        let Some(allowed) = reach.get(from) else {
+            problems.push(format!(
+                "crate `{from}` is not in the picture: add it to ARROWS and ARCHITECTURE.md"
+            ));
+            continue;
+        };
+        for dependency in package.dependencies.iter().filter(|d| d.path.is_some()) {
+            let to = room(&dependency.name).unwrap_or(&dependency.name);
+            let is_dev = dependency.kind.as_deref() == Some("dev");
+            // Tests may look sideways for fixtures, never up to the program or the tools.
+            let is_fine = if is_dev {
+                !matches!(to, "cli" | "xtask")
+            } else {
+                allowed.contains(to)
+            };
+            if !is_fine {
+                problems.push(format!("crate `{from}` may not use `{to}`"));
+            }
+        }
+    }
+    problems
+}
+
+/// The room a package name stands for; `None` for developers' tools, which may use anything.
+fn room(package: &str) -> Option<&str> {
+    match package {
+        "xtask" | "downpour-fuzz" | "downpour-sim" => None,
+        "downpour" => Some("downpour"),
+        other => Some(other.strip_prefix("downpour-").unwrap_or(other)),
+    }
+}
+
+fn closure() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
+    // ARROWS is in topological order except for the crates of the top, so iterate to a fixed point.
+    let mut reach: BTreeMap<&str, BTreeSet<&str>> = ARROWS
+        .iter()
+        .map(|(from, to)| (*from, to.iter().copied().collect()))
+        .collect();
+    loop {
+        let mut grown = reach.clone();
+        for set in grown.values_mut() {
+            let more: BTreeSet<&str> = set
+                .iter()
+                .filter_map(|to| reach.get(to))
+                .flatten()
+                .copied()
+                .collect();
+            set.extend(more);
+        }
+        if grown == reach {
+            return reach;
+        }
+        reach = grown;
+    }
+}
+
+fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![root.join("crates"), root.join("xtask"), root.join("fuzz")];
+    while let Some(folder) = folders.pop() {
+        if !folder.is_dir() || folder.ends_with("target") {
+            continue;
+        }
+        for entry in
+            fs::read_dir(&folder).with_context(|| format!("cannot list {}", folder.display()))?
+        {
+            let path = entry?.path();
+            if path.is_dir() {
+                folders.push(path);
+            } else if path.extension().is_some_and(|e| e == "rs") {
+                found.push(path);
+            }
+        }
+    }
+    found.sort();
+    Ok(found)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::{Dependency, Metadata, Package, closure, wrong_arrows};
+    use std::path::PathBuf;
+
+    fn package(name: &str, uses: &[(&str, Option<&str>)]) -> Metadata {
+        let dependencies = uses
+            .iter()
+            .map(|(name, kind)| Dependency {
+                name: (*name).to_owned(),
+                kind: kind.map(str::to_owned),
+                path: Some(PathBuf::from("x")),
+            })
+            .collect();
+        Metadata {
+            packages: vec![Package {
+                name: name.to_owned(),
+                dependencies,
+            }],
+        }
+    }
+
+    #[test]
+    fn arrows_reach_through_other_crates() {
+        let reach = closure();
+        assert!(reach["cli"].contains("tensor"));
+        assert!(reach["kernels"].contains("wire"));
+        assert!(!reach["worker"].contains("kernels"));
+        assert!(!reach["plan"].contains("wire"));
+    }
+
+    #[test]
+    fn upward_arrow_is_named() {
+        let found = wrong_arrows(&package("downpour-worker", &[("downpour-kernels", None)]));
+        assert_eq!(found, ["crate `worker` may not use `kernels`"]);
+    }
+
+    #[test]
+    fn tests_may_look_sideways_but_not_at_the_program() {
+        let dev = Some("dev");
+        assert!(wrong_arrows(&package("downpour-worker", &[("downpour-kernels", dev)])).is_empty());
+        assert_eq!(
+            wrong_arrows(&package("downpour-worker", &[("downpour-cli", dev)])).len(),
+            1
+        );
+    }
+
+    #[test]
+    fn unknown_crate_must_enter_the_picture() {
+        assert_eq!(wrong_arrows(&package("downpour-misc", &[])).len(), 1);
+    }
+}
