@@ -1,0 +1,64 @@
+//! Generates the Rust code of the protobuf messages and services in `crates/wire`. The result is
+//! committed, so that building needs no protobuf compiler; `check` proves that it is current.
+
+use anyhow::{Context, Result, bail};
+use std::path::{Path, PathBuf};
+
+/// Regenerates the committed code.
+pub fn run() -> Result<()> {
+    let path = generated_path();
+    std::fs::write(&path, generate()?).with_context(|| format!("cannot write {}", path.display()))
+}
+
+/// Fails if the committed code is not what `run` would write.
+pub fn check() -> Result<()> {
+    let path = generated_path();
+    let committed = std::fs::read_to_string(&path)
+        .with_context(|| format!("cannot read {}", path.display()))?;
+    if committed != generate()? {
+        bail!(
+            "{} is out of date: run `cargo xtask proto` and commit the result",
+            path.display()
+        );
+    }
+    Ok(())
+}
+
+fn wire_dir() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/wire")
+}
+
+fn generated_path() -> PathBuf {
+    wire_dir().join("src/proto/tensorflow.rs")
+}
+
+fn generate() -> Result<String> {
+    let protos = wire_dir().join("proto");
+    let mut files = Vec::new();
+    for entry in std::fs::read_dir(&protos)
+        .with_context(|| format!("cannot list {}", protos.display()))?
+    {
+        let path = entry?.path();
+        if path.extension().is_some_and(|e| e == "proto") {
+            files.push(path);
+        }
+    }
+    // The order of a directory listing is the file system's; the output must not depend on it.
+    files.sort();
+    let descriptors = protox::compile(&files, [&protos])?;
+
+    let out = std::env::temp_dir().join(format!("downpour-proto-{}", std::process::id()));
+    std::fs::create_dir_all(&out)?;
+    let generated = tonic_prost_build::configure()
+        .out_dir(&out)
+        // `Bytes` everywhere: a decoded tensor is a window on the message it came in.
+        .bytes(".")
+        // Ordered maps: equal messages have equal encodings.
+        .btree_map(".")
+        .emit_rerun_if_changed(false)
+        .compile_fds(descriptors)
+        .context("cannot generate code")
+        .and_then(|()| Ok(std::fs::read_to_string(out.join("tensorflow.rs"))?));
+    std::fs::remove_dir_all(&out)?;
+    generated
+}
