@@ -1,1 +1,44 @@
+//! The ops: TensorFlow's kernels for CPU, one folder per family, one file per kind of op.
+//!
+//! [`register`] is the only public item. A kernel is a closure or a struct built from a node's
+//! attributes (see `downpour_runtime::KernelBuilder`) and states TensorFlow's contract: element
+//! types, broadcasting, empty tensors, NaN, and the code and text of every error. Kernels know
+//! nothing of sessions, graphs or the network.
 
+mod args;
+mod array;
+mod broadcast;
+mod data;
+mod flow;
+mod io;
+mod linalg;
+mod math;
+mod nn;
+mod queue;
+mod random;
+mod sparse;
+mod state;
+mod strings;
+mod summary;
+#[cfg(test)]
+mod testing;
+mod types;
+
+use downpour_runtime::Registry;
+
+/// Registers every kernel of this crate.
+pub fn register(registry: &mut Registry) {
+    array::register(registry);
+    data::register(registry);
+    flow::register(registry);
+    io::register(registry);
+    linalg::register(registry);
+    math::register(registry);
+    nn::register(registry);
+    queue::register(registry);
+    random::register(registry);
+    sparse::register(registry);
+    state::register(registry);
+    strings::register(registry);
+    summary::register(registry);
+}

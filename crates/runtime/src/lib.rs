@@ -1,1 +1,31 @@
+//! Runs compiled graphs: kernels, plans, steps, resources.
+//!
+//! [`Plan::compile`] turns a checked, rewritten graph into arrays and kernel objects once;
+//! [`Step::start`] runs it, touching only the step's own arrays. Kernels implement [`Kernel`] (or
+//! [`AsyncKernel`] where they wait) and are found through a [`Registry`]; which kernels exist is
+//! none of this crate's business. The runtime opens no file or socket and reads no clock: time
+//! reaches it as cancellation, and traces through a [`Trace`] that brings its own.
 
+mod cancel;
+mod device;
+mod executor;
+mod fold;
+mod frame;
+mod kernel;
+mod plan;
+mod registry;
+mod rendezvous;
+mod resource;
+mod trace;
+mod variable;
+
+pub use cancel::{CancelToken, Cancellation};
+pub use device::{Device, Extensions, MemoryBudget, parallel_for, parallel_ranges};
+pub use executor::{Step, StepEnv};
+pub use kernel::{AsyncKernel, AsyncOp, Built, Kernel, KernelBuilder, NodeInfo, OpContext, Value};
+pub use plan::{CompileEnv, KernelCache, Plan};
+pub use registry::{Registration, Registry};
+pub use rendezvous::{Delivery, Rendezvous};
+pub use resource::{Resource, ResourceManager};
+pub use trace::{NodeTrace, Trace};
+pub use variable::{Variable, VariableGuard};

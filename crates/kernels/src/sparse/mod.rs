@@ -1,0 +1,5 @@
+//! Family `sparse`.
+
+use downpour_runtime::Registry;
+
+pub(crate) fn register(_registry: &mut Registry) {}

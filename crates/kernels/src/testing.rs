@@ -1,0 +1,117 @@
+//! Runs one op on given inputs, as the executor would: what unit tests of kernels are made of.
+
+use downpour_graph::{AttrValue, Graph, GraphDef, NodeDef, Result};
+use downpour_runtime::{
+    Cancellation, CompileEnv, Device, Extensions, KernelCache, MemoryBudget, Plan, Registry, Step,
+    StepEnv,
+};
+use downpour_tensor::{DType, Tensor};
+use std::sync::{Arc, LazyLock, mpsc};
+
+static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+    let mut r = Registry::new();
+    crate::register(&mut r);
+    r
+});
+
+/// A device with a budget of 64 MiB per tensor.
+pub(crate) fn device() -> Arc<Device> {
+    let memory = MemoryBudget {
+        max_tensor_bytes: 64 << 20,
+    };
+    let name = "/job:localhost/replica:0/task:0/device:CPU:0".to_owned();
+    Arc::new(Device::cpu(
+        name,
+        "localhost",
+        1,
+        2,
+        memory,
+        Extensions::default(),
+    ))
+}
+
+/// Runs a graph whose `_Arg` nodes take `args` and whose `_Retval` nodes give the results.
+pub(crate) fn run_graph(nodes: Vec<NodeDef>, args: Vec<Tensor>) -> Result<Vec<Tensor>> {
+    run_on(&device(), nodes, args)
+}
+
+/// As [`run_graph`], on a device that keeps its resources from run to run.
+pub(crate) fn run_on(
+    device: &Arc<Device>,
+    nodes: Vec<NodeDef>,
+    args: Vec<Tensor>,
+) -> Result<Vec<Tensor>> {
+    let graph = Graph::new(GraphDef {
+        nodes,
+        ..Default::default()
+    })?;
+    let env = CompileEnv {
+        registry: &REGISTRY,
+        device,
+        cache: &KernelCache::default(),
+        fold_constants: false,
+    };
+    let plan = Plan::compile(&graph, &env)?;
+    let step = Arc::new(StepEnv::new(1, device.clone(), Cancellation::new()));
+    let (tx, rx) = mpsc::channel();
+    Step::start(plan, step, args, move |r| tx.send(r).unwrap());
+    rx.recv().unwrap()
+}
+
+/// A node by op, inputs and attributes.
+pub(crate) fn node(name: &str, op: &str, inputs: &[&str], attrs: &[(&str, AttrValue)]) -> NodeDef {
+    let mut def = NodeDef {
+        name: name.into(),
+        op: op.into(),
+        ..Default::default()
+    };
+    def.inputs = inputs.iter().map(|s| s.to_string()).collect();
+    for (k, v) in attrs {
+        def.attrs.set(*k, v.clone());
+    }
+    def
+}
+
+/// Runs the single op `op` on `inputs`.
+pub(crate) fn run_op(
+    op: &str,
+    inputs: Vec<Tensor>,
+    attrs: &[(&str, AttrValue)],
+) -> Result<Vec<Tensor>> {
+    let dtypes: Vec<DType> = inputs.iter().map(Tensor::dtype).collect();
+    let mut nodes: Vec<NodeDef> = dtypes
+        .iter()
+        .enumerate()
+        .map(|(i, &t)| {
+            node(
+                &format!("a{i}"),
+                "_Arg",
+                &[],
+                &[("T", t.into()), ("index", (i as i64).into())],
+            )
+        })
+        .collect();
+    let names: Vec<String> = (0..dtypes.len()).map(|i| format!("a{i}")).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    nodes.push(node("op", op, &names, attrs));
+    let checked = Graph::new(GraphDef {
+        nodes: nodes.clone(),
+        ..Default::default()
+    })?;
+    let id = checked.find("op").unwrap();
+    for (i, (t, _)) in checked.node(id).output_types.iter().enumerate() {
+        let attrs = [("T", (*t).into()), ("index", (i as i64).into())];
+        nodes.push(node(
+            &format!("r{i}"),
+            "_Retval",
+            &[&format!("op:{i}")],
+            &attrs,
+        ));
+    }
+    run_graph(nodes, inputs)
+}
+
+/// A float vector.
+pub(crate) fn floats(values: &[f32]) -> Tensor {
+    Tensor::vector(values.to_vec())
+}

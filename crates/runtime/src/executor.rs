@@ -1,0 +1,912 @@
+//! Runs one step of a plan.
+//!
+//! A step is an actor. Its state (`Core`) belongs to whichever thread is *driving* it; kernels
+//! that run elsewhere or wait put a [`Completion`] into the inbox, and the thread that does so
+//! drives on if nobody else is. So no lock is held while a kernel runs, no thread is held while
+//! one waits, and a step's own arrays are touched by one thread at a time.
+//!
+//! ```text
+//! start ─► drive: ready? run cheap ones here, hand spare costly ones to executor threads
+//!            │                                          │
+//!            │◄──────────── inbox ◄── completion ◄──────┘ (waiting kernels as well)
+//!            └► nothing ready, nothing outstanding ─► done(result)
+//! ```
+//!
+//! The rules of v1 control flow (dead tensors, frames, iterations) follow TensorFlow 2.21's
+//! executor.
+
+use crate::frame::child_frame_id;
+use crate::kernel::{AsyncOp, Built, Inputs, Kernel, OpContext, Outputs, Value};
+use crate::plan::{Kind, Plan, PlanNode};
+use crate::trace::NodeTrace;
+use crate::{Cancellation, Device, Rendezvous, ResourceManager, Trace};
+use downpour_graph::{Result, Status};
+use downpour_tensor::Tensor;
+use parking_lot::Mutex;
+use smallvec::smallvec;
+use std::collections::{HashMap, VecDeque};
+use std::panic::{AssertUnwindSafe, catch_unwind};
+use std::sync::Arc;
+
+/// What a step's kernels share.
+pub struct StepEnv {
+    /// Step id, one for all partitions of a step.
+    pub step_id: u64,
+    /// Device the plan was compiled for.
+    pub device: Arc<Device>,
+    /// Resources that end with the step.
+    pub step_resources: ResourceManager,
+    /// Ends the step early.
+    pub cancellation: Arc<Cancellation>,
+    /// Hand-over of tensors between partitions.
+    pub rendezvous: Arc<Rendezvous>,
+    /// Where to record what ran, if asked.
+    pub trace: Option<Arc<Trace>>,
+    /// How many function calls deep this step is.
+    pub depth: u32,
+}
+
+impl StepEnv {
+    /// An environment for one step.
+    pub fn new(step_id: u64, device: Arc<Device>, cancellation: Arc<Cancellation>) -> StepEnv {
+        StepEnv {
+            step_id,
+            device,
+            step_resources: ResourceManager::new(),
+            cancellation,
+            rendezvous: Arc::default(),
+            trace: None,
+            depth: 0,
+        }
+    }
+}
+
+/// A running step.
+pub struct Step;
+
+type Done = Box<dyn FnOnce(Result<Vec<Tensor>>) + Send>;
+
+impl Step {
+    /// Runs `plan` with `args`, on the calling thread as far as it goes without waiting, and
+    /// calls `done` once with the results or the first error.
+    pub fn start(
+        plan: Arc<Plan>,
+        env: Arc<StepEnv>,
+        args: Vec<Tensor>,
+        done: impl FnOnce(Result<Vec<Tensor>>) + Send + 'static,
+    ) {
+        if args.len() < plan.num_args {
+            let (given, wanted) = (args.len(), plan.num_args);
+            done(Err(Status::internal(format!(
+                "a step got {given} of {wanted} arguments"
+            ))));
+            return;
+        }
+        let core = Core::new(&plan, args);
+        let step = Arc::new(StepShared {
+            plan,
+            env,
+            inbox: Mutex::new(Inbox {
+                completions: Vec::new(),
+                driving: true,
+            }),
+            core: Mutex::new(core),
+            done: Mutex::new(Some(Box::new(done))),
+        });
+        step.drive();
+    }
+}
+
+/// Which run of which node: the node, its frame instance, the iteration.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Tagged {
+    pub(crate) node: u32,
+    frame: u32,
+    iter: u64,
+    dead: bool,
+    scheduled_ns: i64,
+}
+
+pub(crate) struct Completion {
+    pub(crate) tag: Tagged,
+    pub(crate) outcome: Result<Outputs>,
+}
+
+struct Inbox {
+    completions: Vec<Completion>,
+    driving: bool,
+}
+
+pub(crate) struct StepShared {
+    plan: Arc<Plan>,
+    pub(crate) env: Arc<StepEnv>,
+    inbox: Mutex<Inbox>,
+    core: Mutex<Core>,
+    done: Mutex<Option<Done>>,
+}
+
+impl StepShared {
+    /// Hands in an outcome from outside the driving thread, and drives on if nobody does.
+    pub(crate) fn complete(self: Arc<Self>, completion: Completion) {
+        {
+            let mut inbox = self.inbox.lock();
+            inbox.completions.push(completion);
+            if inbox.driving {
+                return;
+            }
+            inbox.driving = true;
+        }
+        self.drive();
+    }
+
+    /// Works until nothing is ready. The caller has set `driving`.
+    fn drive(self: Arc<Self>) {
+        let mut core = self.core.lock();
+        loop {
+            self.run_ready(&mut core);
+            let completions = {
+                let mut inbox = self.inbox.lock();
+                if inbox.completions.is_empty() {
+                    inbox.driving = false;
+                    break;
+                }
+                std::mem::take(&mut inbox.completions)
+            };
+            for c in completions {
+                core.outstanding -= 1;
+                core.finish(&self, c.tag, c.outcome);
+            }
+        }
+        if core.outstanding > 0 {
+            return;
+        }
+        let outcome = core.outcome(&self.plan, &self.env);
+        // Values of the step are dropped before the caller hears of its end, so that it finds
+        // variables without snapshots held by a step that is over.
+        core.clear();
+        drop(core);
+        let done = self.done.lock().take();
+        if let Some(done) = done {
+            done(outcome);
+        }
+    }
+
+    fn run_ready(self: &Arc<Self>, core: &mut Core) {
+        loop {
+            if core.error.is_none() && self.env.cancellation.is_cancelled() {
+                let reason = self.env.cancellation.reason();
+                core.fail(
+                    &self.env,
+                    reason.unwrap_or_else(|| Status::cancelled("Step was cancelled")),
+                );
+            }
+            let tag = match core.cheap.pop() {
+                Some(tag) => tag,
+                None => match core.costly.pop_front() {
+                    None => return,
+                    Some(tag) => {
+                        // This thread takes one; the rest may go elsewhere.
+                        while let Some(spare) = core.costly.pop_back() {
+                            self.spawn(core, spare);
+                        }
+                        tag
+                    }
+                },
+            };
+            self.process(core, tag);
+        }
+    }
+
+    /// Runs a node's kernel on another executor thread.
+    fn spawn(self: &Arc<Self>, core: &mut Core, tag: Tagged) {
+        let node = &self.plan.nodes[tag.node as usize];
+        let Some(Built::Costly(kernel)) = &node.kernel else {
+            self.process(core, tag);
+            return;
+        };
+        let inputs = match core.take_inputs(node, &tag) {
+            Ok(inputs) => inputs,
+            Err(e) => return core.finish(self, tag, Err(e)),
+        };
+        let frame_iter = core.frame_iter(&tag);
+        core.outstanding += 1;
+        let (step, kernel) = (self.clone(), kernel.clone());
+        self.env.device.spawn(move || {
+            let node = &step.plan.nodes[tag.node as usize];
+            let outcome = run_kernel(&*kernel, &step.env, node, &tag, frame_iter, inputs);
+            step.complete(Completion { tag, outcome });
+        });
+    }
+
+    fn process(self: &Arc<Self>, core: &mut Core, tag: Tagged) {
+        let node = &self.plan.nodes[tag.node as usize];
+        if tag.dead && node.kind != Kind::Send {
+            core.drop_inputs(node, &tag);
+            core.propagate(self, tag, smallvec![None; node.num_outputs as usize]);
+            return;
+        }
+        if tag.dead {
+            // Only `_Send` gets here: it tells the other side.
+            core.drop_inputs(node, &tag);
+            let frame_iter = core.frame_iter(&tag);
+            let outcome = match &node.kernel {
+                Some(Built::Cheap(k) | Built::Costly(k)) => {
+                    run_kernel(&**k, &self.env, node, &tag, frame_iter, smallvec![None])
+                }
+                _ => Ok(Outputs::new()),
+            };
+            return core.finish(self, tag, outcome);
+        }
+        if node.kind == Kind::Merge {
+            let outcome = core.merge(node, &tag);
+            return core.finish(self, tag, outcome);
+        }
+        let inputs = match core.take_inputs(node, &tag) {
+            Ok(inputs) => inputs,
+            Err(e) => return core.finish(self, tag, Err(e)),
+        };
+        let outcome = match &node.kernel {
+            None => core.control_op(node, inputs),
+            Some(Built::Cheap(kernel) | Built::Costly(kernel)) => {
+                let frame_iter = core.frame_iter(&tag);
+                run_kernel(&**kernel, &self.env, node, &tag, frame_iter, inputs)
+            }
+            Some(Built::Async(kernel)) => {
+                core.outstanding += 1;
+                let op = AsyncOp {
+                    step: Some(self.clone()),
+                    plan: self.plan.clone(),
+                    tag,
+                    frame_iter: core.frame_iter(&tag),
+                    inputs,
+                };
+                let trace = self.env.trace.as_ref().map(|t| (t, t.now()));
+                // A panic drops the op, which completes it with an error.
+                let _ = catch_unwind(AssertUnwindSafe(|| kernel.start(op)));
+                if let Some((trace, start)) = trace {
+                    record(trace, node, &tag, start, &[]);
+                }
+                return;
+            }
+        };
+        core.finish(self, tag, outcome);
+    }
+}
+
+fn run_kernel(
+    kernel: &dyn Kernel,
+    env: &Arc<StepEnv>,
+    node: &PlanNode,
+    tag: &Tagged,
+    frame_iter: (u64, u64),
+    inputs: Inputs,
+) -> Result<Outputs> {
+    let outputs = smallvec![None; node.num_outputs as usize];
+    let mut ctx = OpContext {
+        env,
+        info: &node.info,
+        inputs,
+        outputs,
+        frame_iter,
+    };
+    let start = env.trace.as_ref().map(|t| t.now());
+    let outcome = catch_unwind(AssertUnwindSafe(|| kernel.compute(&mut ctx)));
+    if let (Some(trace), Some(start)) = (&env.trace, start) {
+        record(trace, node, tag, start, &ctx.outputs);
+    }
+    match outcome {
+        Ok(Ok(())) => Ok(ctx.outputs),
+        Ok(Err(e)) => Err(e),
+        Err(panic) => {
+            let text = panic
+                .downcast_ref::<String>()
+                .map(String::as_str)
+                .or_else(|| panic.downcast_ref::<&str>().copied())
+                .unwrap_or("no message");
+            Err(Status::internal(format!(
+                "the kernel of op {} panicked (please report this): {text}",
+                node.info.node.op_name()
+            )))
+        }
+    }
+}
+
+fn record(trace: &Trace, node: &PlanNode, tag: &Tagged, start_ns: i64, outputs: &[Option<Value>]) {
+    let outputs = outputs
+        .iter()
+        .enumerate()
+        .filter_map(|(i, v)| match v {
+            Some(Value::Tensor(t)) => Some((i as u32, t.dtype(), t.shape().clone(), t.byte_len())),
+            _ => None,
+        })
+        .collect();
+    trace.record(NodeTrace {
+        name: node.info.name.clone(),
+        op: node.info.node.op_name().to_owned(),
+        inputs: node.info.input_names.clone(),
+        scheduled_ns: if tag.scheduled_ns == 0 {
+            start_ns
+        } else {
+            tag.scheduled_ns
+        },
+        start_ns,
+        end_ns: trace.now(),
+        thread: thread_number(),
+        outputs,
+    });
+}
+
+fn thread_number() -> u32 {
+    use std::sync::atomic::{AtomicU32, Ordering};
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    thread_local!(static NUMBER: u32 = NEXT.fetch_add(1, Ordering::Relaxed));
+    NUMBER.with(|n| *n)
+}
+
+/// A frame instance: one execution of a loop (or the root).
+struct Frame {
+    /// Index in the plan's frame table.
+    body: u32,
+    /// Id in rendezvous keys.
+    id: u64,
+    parent: Option<(u32, u64)>,
+    /// Number of the oldest iteration in `iterations`.
+    first: u64,
+    iterations: VecDeque<Iteration>,
+    /// Number of the newest iteration.
+    last: u64,
+    pending_enters: u32,
+    outstanding_iterations: u32,
+    next_roots: Vec<(u32, Value)>,
+    invariants: Vec<(u32, Option<Value>)>,
+    dead_exits: Vec<u32>,
+}
+
+#[derive(Default)]
+struct Iteration {
+    slots: Vec<Option<Value>>,
+    pending: Vec<(u32, u32)>,
+    outstanding_ops: u32,
+    outstanding_frames: u32,
+}
+
+struct Core {
+    frames: Vec<Option<Frame>>,
+    children: HashMap<(u32, u64, u32), u32>,
+    cheap: Vec<Tagged>,
+    costly: VecDeque<Tagged>,
+    /// Kernels that run or wait elsewhere.
+    outstanding: usize,
+    args: Vec<Option<Tensor>>,
+    retvals: Vec<Option<Tensor>>,
+    error: Option<Status>,
+}
+
+impl Core {
+    fn new(plan: &Plan, args: Vec<Tensor>) -> Core {
+        let mut core = Core {
+            frames: Vec::with_capacity(1),
+            children: HashMap::new(),
+            cheap: Vec::with_capacity(plan.roots.len()),
+            costly: VecDeque::new(),
+            outstanding: 0,
+            args: args.into_iter().map(Some).collect(),
+            retvals: vec![None; plan.num_retvals],
+            error: None,
+        };
+        core.frames.push(Some(Frame {
+            body: 0,
+            id: 0,
+            parent: None,
+            first: 0,
+            iterations: [new_iteration(plan, 0)].into(),
+            last: 0,
+            pending_enters: 0,
+            outstanding_iterations: 1,
+            next_roots: Vec::new(),
+            invariants: Vec::new(),
+            dead_exits: Vec::new(),
+        }));
+        for &root in plan.roots.iter().rev() {
+            core.push(plan, root, 0, 0, false, 0);
+        }
+        core
+    }
+
+    fn clear(&mut self) {
+        self.frames.clear();
+        self.children.clear();
+        self.args.clear();
+    }
+
+    fn iteration(&mut self, frame: u32, iter: u64) -> &mut Iteration {
+        let frame = self.frames[frame as usize]
+            .as_mut()
+            .expect("a live op keeps its frame alive");
+        &mut frame.iterations[(iter - frame.first) as usize]
+    }
+
+    fn frame_iter(&self, tag: &Tagged) -> (u64, u64) {
+        match &self.frames[tag.frame as usize] {
+            Some(frame) => (frame.id, tag.iter),
+            None => (0, tag.iter),
+        }
+    }
+
+    fn push(&mut self, plan: &Plan, node: u32, frame: u32, iter: u64, dead: bool, now: i64) {
+        self.iteration(frame, iter).outstanding_ops += 1;
+        let tag = Tagged {
+            node,
+            frame,
+            iter,
+            dead,
+            scheduled_ns: now,
+        };
+        match &plan.nodes[node as usize].kernel {
+            Some(Built::Costly(_)) if !dead => self.costly.push_back(tag),
+            _ => self.cheap.push(tag),
+        }
+    }
+
+    /// Takes a node's inputs out of their slots, reading references where values are wanted.
+    fn take_inputs(&mut self, node: &PlanNode, tag: &Tagged) -> Result<Inputs> {
+        let slots = node.slots as usize..(node.slots + node.num_inputs) as usize;
+        let iteration = self.iteration(tag.frame, tag.iter);
+        let mut inputs: Inputs = iteration.slots[slots]
+            .iter_mut()
+            .map(Option::take)
+            .collect();
+        if node.takes_refs {
+            let types = &node.info.node.input_types;
+            let lenient = node.info.node.op.allows_uninitialized_input;
+            for (i, input) in inputs.iter_mut().enumerate() {
+                let Some(Value::Ref(variable)) = input else {
+                    continue;
+                };
+                let wants_ref = types.get(i).is_some_and(|t| t.1);
+                if wants_ref && lenient {
+                    continue;
+                }
+                let Some(tensor) = variable.read() else {
+                    return Err(Status::failed_precondition(format!(
+                        "Attempting to use uninitialized value {}",
+                        node.info.input_names.get(i).map_or("", String::as_str)
+                    )));
+                };
+                if !wants_ref {
+                    *input = Some(Value::Tensor(tensor));
+                }
+            }
+        }
+        Ok(inputs)
+    }
+
+    fn drop_inputs(&mut self, node: &PlanNode, tag: &Tagged) {
+        let slots = node.slots as usize..(node.slots + node.num_inputs) as usize;
+        self.iteration(tag.frame, tag.iter).slots[slots].fill(None);
+    }
+
+    fn merge(&mut self, node: &PlanNode, tag: &Tagged) -> Result<Outputs> {
+        let slots = node.slots as usize..(node.slots + node.num_inputs) as usize;
+        let slots = &mut self.iteration(tag.frame, tag.iter).slots[slots];
+        let live = slots.iter().position(Option::is_some);
+        let value = live.and_then(|i| slots[i].take());
+        slots.fill(None);
+        match (live, value) {
+            (Some(i), Some(value)) => Ok(smallvec![
+                Some(value),
+                Some(Value::Tensor(Tensor::scalar(i as i32)))
+            ]),
+            _ => Err(Status::internal(format!(
+                "Merge node {} has no live input",
+                node.info.name
+            ))),
+        }
+    }
+
+    /// Nodes that the executor itself understands.
+    fn control_op(&mut self, node: &PlanNode, mut inputs: Inputs) -> Result<Outputs> {
+        let mut first = || inputs.first_mut().and_then(Option::take);
+        match node.kind {
+            Kind::Arg(i) => {
+                // An argument may be read by several nodes of the same index.
+                Ok(smallvec![
+                    self.args
+                        .get(i as usize)
+                        .cloned()
+                        .flatten()
+                        .map(Value::Tensor)
+                ])
+            }
+            Kind::Retval(i) => {
+                if let (Some(Value::Tensor(t)), Some(slot)) =
+                    (first(), self.retvals.get_mut(i as usize))
+                {
+                    *slot = Some(t);
+                }
+                Ok(Outputs::new())
+            }
+            Kind::Switch => {
+                let data = first();
+                let pred = match inputs.get(1) {
+                    Some(Some(Value::Tensor(t))) if t.num_elements() == 1 => {
+                        t.scalar_value::<bool>()?
+                    }
+                    Some(Some(Value::Tensor(t))) => {
+                        return Err(Status::invalid_argument(format!(
+                            "The second input must be a scalar, but it has shape {}",
+                            t.shape()
+                        )));
+                    }
+                    _ => return Err(Status::internal("Switch has no predicate")),
+                };
+                Ok(if pred {
+                    smallvec![None, data]
+                } else {
+                    smallvec![data, None]
+                })
+            }
+            Kind::Enter { .. } | Kind::Exit | Kind::NextIteration => Ok(smallvec![first()]),
+            Kind::ControlTrigger => Ok(Outputs::new()),
+            Kind::Merge | Kind::Normal | Kind::Send => Err(Status::internal(format!(
+                "node {} has no kernel",
+                node.info.name
+            ))),
+        }
+    }
+
+    /// Takes note of a node's outcome.
+    fn finish(&mut self, step: &Arc<StepShared>, tag: Tagged, outcome: Result<Outputs>) {
+        let node = &step.plan.nodes[tag.node as usize];
+        let outcome = outcome.and_then(|outputs| {
+            let complete = matches!(node.kind, Kind::Switch)
+                || node.kernel.is_none()
+                || matches!(node.kernel, Some(Built::Async(_)))
+                || outputs.iter().all(Option::is_some);
+            if complete {
+                return Ok(outputs);
+            }
+            let missing = outputs.iter().position(Option::is_none).unwrap_or(0);
+            let op = node.info.node.op_name();
+            Err(Status::internal(format!(
+                "Missing {missing}-th output from {{{{node {}}}}} (op {op})",
+                node.info.name
+            )))
+        });
+        match outcome {
+            Ok(outputs) => self.propagate(step, tag, outputs),
+            Err(e) => {
+                let message = if e.message.contains("[[{{node ") {
+                    e.message
+                } else {
+                    format!("{}\n\t [[{{{{node {}}}}}]]", e.message, node.info.name)
+                };
+                self.fail(&step.env, Status { message, ..e });
+            }
+        }
+    }
+
+    /// Stops the step: the first error stands, what is ready is dropped, what waits is told.
+    fn fail(&mut self, env: &StepEnv, error: Status) {
+        if self.error.is_none() {
+            self.error = Some(error.clone());
+        }
+        self.cheap.clear();
+        self.costly.clear();
+        env.rendezvous.abort(error.clone().as_derived());
+        env.cancellation.cancel(error);
+    }
+
+    /// Gives a node's outputs to their consumers and counts what that makes ready.
+    fn propagate(&mut self, step: &Arc<StepShared>, tag: Tagged, outputs: Outputs) {
+        if self.error.is_some() {
+            return;
+        }
+        let plan = &*step.plan;
+        let node = &plan.nodes[tag.node as usize];
+        let now = step.env.trace.as_ref().map_or(0, |t| t.now());
+        if plan.frames.frames.len() == 1 {
+            self.activate(plan, node, 0, 0, outputs, tag.dead, now);
+            self.iteration(0, 0).outstanding_ops -= 1;
+            return;
+        }
+        match node.kind {
+            Kind::Enter { child, constant } => {
+                let inner = self.child_frame(plan, &tag, child);
+                let value = outputs.into_iter().next().flatten();
+                if constant {
+                    self.add_invariant(plan, tag.node, inner, value, tag.dead, now);
+                } else {
+                    self.activate(plan, node, inner, 0, smallvec![value], tag.dead, now);
+                }
+                if let Some(frame) = self.frames[inner as usize].as_mut() {
+                    frame.pending_enters -= 1;
+                }
+                // The child may already be over: a dead loop has nothing to run.
+                self.op_done(plan, tag.frame, tag.iter, now);
+                self.collect(plan, inner, now);
+                return;
+            }
+            Kind::Exit => {
+                let frame = self.frames[tag.frame as usize]
+                    .as_mut()
+                    .expect("the exit's own frame");
+                if tag.dead {
+                    if tag.iter == frame.last {
+                        frame.dead_exits.push(tag.node);
+                    }
+                } else if let Some((parent, parent_iter)) = frame.parent {
+                    self.activate(plan, node, parent, parent_iter, outputs, false, now);
+                }
+            }
+            Kind::NextIteration => {
+                if let (false, Some(value)) = (tag.dead, outputs.into_iter().next().flatten()) {
+                    self.next_iteration(plan, tag, value, now);
+                }
+            }
+            _ => self.activate(plan, node, tag.frame, tag.iter, outputs, tag.dead, now),
+        }
+        self.op_done(plan, tag.frame, tag.iter, now);
+    }
+
+    fn next_iteration(&mut self, plan: &Plan, tag: Tagged, value: Value, now: i64) {
+        let frame = self.frames[tag.frame as usize]
+            .as_mut()
+            .expect("the op's own frame");
+        let parallel = plan.frames.frames[frame.body as usize].parallel_iterations;
+        if tag.iter == frame.last {
+            if frame.outstanding_iterations >= parallel {
+                frame.next_roots.push((tag.node, value));
+                return;
+            }
+            self.increment_iteration(plan, tag.frame, now);
+        }
+        let node = &plan.nodes[tag.node as usize];
+        self.activate(
+            plan,
+            node,
+            tag.frame,
+            tag.iter + 1,
+            smallvec![Some(value)],
+            false,
+            now,
+        );
+    }
+
+    fn increment_iteration(&mut self, plan: &Plan, at: u32, now: i64) {
+        let frame = self.frames[at as usize]
+            .as_mut()
+            .expect("the frame is live");
+        frame.last += 1;
+        frame.outstanding_iterations += 1;
+        frame.iterations.push_back(new_iteration(plan, frame.body));
+        frame.dead_exits.clear();
+        let (iter, roots) = (frame.last, std::mem::take(&mut frame.next_roots));
+        let invariants = frame.invariants.clone();
+        for (node, value) in roots {
+            let node = &plan.nodes[node as usize];
+            self.activate(plan, node, at, iter, smallvec![Some(value)], false, now);
+        }
+        for (node, value) in invariants {
+            let dead = value.is_none();
+            let node = &plan.nodes[node as usize];
+            self.activate(plan, node, at, iter, smallvec![value], dead, now);
+        }
+    }
+
+    /// A constant `Enter`: its value is given to every iteration, so far and to come.
+    fn add_invariant(
+        &mut self,
+        plan: &Plan,
+        node: u32,
+        at: u32,
+        value: Option<Value>,
+        dead: bool,
+        now: i64,
+    ) {
+        let frame = self.frames[at as usize]
+            .as_mut()
+            .expect("the child frame is live");
+        let value = if dead { None } else { value };
+        frame.invariants.push((node, value.clone()));
+        for iter in frame.first..=frame.last {
+            let item = &plan.nodes[node as usize];
+            self.activate(plan, item, at, iter, smallvec![value.clone()], dead, now);
+        }
+    }
+
+    fn child_frame(&mut self, plan: &Plan, tag: &Tagged, body: u32) -> u32 {
+        let key = (tag.frame, tag.iter, body);
+        if let Some(&found) = self.children.get(&key) {
+            return found;
+        }
+        let parent_id = self.frame_iter(tag).0;
+        let info = &plan.frames.frames[body as usize];
+        let frame = Frame {
+            body,
+            id: child_frame_id(parent_id, tag.iter, &info.name),
+            parent: Some((tag.frame, tag.iter)),
+            first: 0,
+            iterations: [new_iteration(plan, body)].into(),
+            last: 0,
+            pending_enters: info.num_enters,
+            outstanding_iterations: 1,
+            next_roots: Vec::new(),
+            invariants: Vec::new(),
+            dead_exits: Vec::new(),
+        };
+        let at = match self.frames.iter().position(Option::is_none) {
+            Some(free) => {
+                self.frames[free] = Some(frame);
+                free as u32
+            }
+            None => {
+                self.frames.push(Some(frame));
+                self.frames.len() as u32 - 1
+            }
+        };
+        self.children.insert(key, at);
+        self.iteration(tag.frame, tag.iter).outstanding_frames += 1;
+        at
+    }
+
+    /// Stores outputs in the consumers' slots of (frame, iter) and queues what becomes ready.
+    #[expect(
+        clippy::too_many_arguments,
+        reason = "the coordinates of one activation"
+    )]
+    fn activate(
+        &mut self,
+        plan: &Plan,
+        node: &PlanNode,
+        frame: u32,
+        iter: u64,
+        mut outputs: Outputs,
+        dead: bool,
+        now: i64,
+    ) {
+        for edge in &node.data_edges {
+            let value = match outputs.get_mut(edge.output as usize) {
+                Some(value) if edge.last => value.take(),
+                Some(value) => value.clone(),
+                None => None,
+            };
+            let target = &plan.nodes[edge.to as usize];
+            let iteration = self.iteration(frame, iter);
+            let (pending, dead_count) = &mut iteration.pending[target.local as usize];
+            let (ready, target_dead) = if target.kind == Kind::Merge {
+                if value.is_some() {
+                    // Only the first live input counts; later ones are ignored.
+                    if *pending & 1 == 0 {
+                        continue;
+                    }
+                    *pending &= !1;
+                    let ready = *pending == 0;
+                    iteration.slots[edge.slot as usize] = value;
+                    (ready, false)
+                } else {
+                    *dead_count += 1;
+                    let all =
+                        *dead_count == target.num_inputs || matches!(node.kind, Kind::Enter { .. });
+                    (*pending == 1 && all, all)
+                }
+            } else {
+                *pending -= 1;
+                *dead_count += u32::from(value.is_none());
+                let outcome = (*pending == 0, *dead_count > 0);
+                iteration.slots[edge.slot as usize] = value;
+                outcome
+            };
+            if ready {
+                let runs = target.kind == Kind::ControlTrigger;
+                self.push(plan, edge.to, frame, iter, target_dead && !runs, now);
+            }
+        }
+        for &to in &node.control_edges {
+            let target = &plan.nodes[to as usize];
+            let (pending, dead_count) =
+                &mut self.iteration(frame, iter).pending[target.local as usize];
+            let (ready, target_dead) = if target.kind == Kind::Merge {
+                *pending -= 2;
+                let all_dead = *dead_count == target.num_inputs;
+                (
+                    *pending == 0 || (*pending == 1 && all_dead),
+                    all_dead && *pending & 1 == 1,
+                )
+            } else {
+                *pending -= 1;
+                *dead_count += u32::from(dead);
+                (*pending == 0, *dead_count > 0)
+            };
+            if ready {
+                let runs = target.kind == Kind::ControlTrigger;
+                self.push(plan, to, frame, iter, target_dead && !runs, now);
+            }
+        }
+    }
+
+    fn op_done(&mut self, plan: &Plan, frame: u32, iter: u64, now: i64) {
+        let iteration = self.iteration(frame, iter);
+        iteration.outstanding_ops -= 1;
+        if iteration.outstanding_ops == 0 {
+            self.collect(plan, frame, now);
+        }
+    }
+
+    /// Drops finished iterations, starts ones that waited for room, and ends the frame (and
+    /// then perhaps its parent's iteration) when nothing is left in it.
+    fn collect(&mut self, plan: &Plan, mut at: u32, now: i64) {
+        loop {
+            let Some(frame) = self.frames[at as usize].as_mut() else {
+                return;
+            };
+            let Some((parent, parent_iter)) = frame.parent else {
+                return;
+            };
+            let Some(front) = frame.iterations.front() else {
+                return;
+            };
+            let done = front.outstanding_ops == 0
+                && front.outstanding_frames == 0
+                && (frame.first > 0 || frame.pending_enters == 0);
+            if !done {
+                return;
+            }
+            if frame.iterations.len() > 1 || !frame.next_roots.is_empty() {
+                frame.iterations.pop_front();
+                frame.first += 1;
+                frame.outstanding_iterations -= 1;
+                if !frame.next_roots.is_empty() {
+                    self.increment_iteration(plan, at, now);
+                }
+                continue;
+            }
+            if frame.pending_enters > 0 {
+                return;
+            }
+            let body = frame.body;
+            let dead_exits = std::mem::take(&mut frame.dead_exits);
+            self.frames[at as usize] = None;
+            self.children.remove(&(parent, parent_iter, body));
+            for exit in dead_exits {
+                let node = &plan.nodes[exit as usize];
+                self.activate(plan, node, parent, parent_iter, smallvec![None], true, now);
+            }
+            let iteration = self.iteration(parent, parent_iter);
+            iteration.outstanding_frames -= 1;
+            at = parent;
+        }
+    }
+
+    fn outcome(&mut self, plan: &Plan, env: &StepEnv) -> Result<Vec<Tensor>> {
+        if let Some(error) = self.error.take() {
+            return Err(error);
+        }
+        if let Some(reason) = env.cancellation.reason() {
+            return Err(reason);
+        }
+        let retvals = std::mem::take(&mut self.retvals);
+        retvals
+            .into_iter()
+            .enumerate()
+            .map(|(i, value)| {
+                value.ok_or_else(|| {
+                    Status::invalid_argument(format!(
+                        "Retval[{i}] does not have value\n\t [[{{{{node {}}}}}]]",
+                        plan.retval_name(i)
+                    ))
+                })
+            })
+            .collect()
+    }
+}
+
+fn new_iteration(plan: &Plan, body: u32) -> Iteration {
+    let frame = &plan.frames.frames[body as usize];
+    Iteration {
+        slots: vec![None; frame.num_slots as usize],
+        pending: frame.pending.iter().map(|&p| (p, 0)).collect(),
+        outstanding_ops: 0,
+        outstanding_frames: 0,
+    }
+}

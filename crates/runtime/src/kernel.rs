@@ -1,0 +1,404 @@
+//! What a kernel is and what it sees: its node, its inputs, places for its outputs, the step.
+//!
+//! A kernel object is built once per node (per session for stateful ops) and then run by many
+//! steps at once, so it is `Sync` and keeps state only behind locks.
+
+use crate::executor::{Completion, StepEnv, StepShared};
+use crate::plan::Plan;
+use crate::{Device, Resource, Variable};
+use downpour_graph::{Attrs, Code, Node, Result, Status};
+use downpour_tensor::{DType, Element, PartialShape, ResourceHandle, Shape, Tensor};
+use smallvec::SmallVec;
+use std::sync::Arc;
+
+/// What travels along an edge.
+#[derive(Clone)]
+pub enum Value {
+    /// A value.
+    Tensor(Tensor),
+    /// A reference to a variable, for ops that take or give `Ref` types.
+    Ref(Arc<Variable>),
+}
+
+pub(crate) type Inputs = SmallVec<[Option<Value>; 4]>;
+pub(crate) type Outputs = SmallVec<[Option<Value>; 2]>;
+
+/// A kernel that computes without waiting.
+pub trait Kernel: Send + Sync {
+    /// Reads inputs and sets outputs. Must not block on anything but short locks and local files.
+    fn compute(&self, ctx: &mut OpContext<'_>) -> Result<()>;
+}
+
+impl<F: Fn(&mut OpContext<'_>) -> Result<()> + Send + Sync> Kernel for F {
+    fn compute(&self, ctx: &mut OpContext<'_>) -> Result<()> {
+        self(ctx)
+    }
+}
+
+/// A kernel that may have to wait (for a tensor, a queue, a function): it holds no thread
+/// meanwhile. Waits must end when the step's cancellation fires.
+pub trait AsyncKernel: Send + Sync {
+    /// Begins; whoever ends the wait calls [`AsyncOp::finish`].
+    fn start(&self, op: AsyncOp);
+}
+
+impl<F: Fn(AsyncOp) + Send + Sync> AsyncKernel for F {
+    fn start(&self, op: AsyncOp) {
+        self(op)
+    }
+}
+
+/// A kernel object, ready to run.
+#[derive(Clone)]
+pub enum Built {
+    /// Takes a microsecond or so: run where its inputs were made.
+    Cheap(Arc<dyn Kernel>),
+    /// May take long: worth another thread when something else is ready.
+    Costly(Arc<dyn Kernel>),
+    /// Waits.
+    Async(Arc<dyn AsyncKernel>),
+}
+
+impl Built {
+    /// A cheap kernel from a closure.
+    pub fn cheap(
+        f: impl Fn(&mut OpContext<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<Built> {
+        Ok(Built::Cheap(Arc::new(f)))
+    }
+
+    /// A costly kernel from a closure.
+    pub fn costly(
+        f: impl Fn(&mut OpContext<'_>) -> Result<()> + Send + Sync + 'static,
+    ) -> Result<Built> {
+        Ok(Built::Costly(Arc::new(f)))
+    }
+
+    /// A waiting kernel from a closure.
+    pub fn waiting(f: impl Fn(AsyncOp) + Send + Sync + 'static) -> Result<Built> {
+        Ok(Built::Async(Arc::new(f)))
+    }
+}
+
+/// What a kernel's factory sees: the node and where it will run.
+pub struct KernelBuilder<'a> {
+    /// The node, its attributes complete.
+    pub node: &'a Arc<Node>,
+    /// The device that will run it.
+    pub device: &'a Arc<Device>,
+}
+
+impl KernelBuilder<'_> {
+    /// The node's attributes.
+    pub fn attrs(&self) -> &Attrs {
+        &self.node.attrs
+    }
+
+    /// Type of input `i`.
+    pub fn input_type(&self, i: usize) -> Result<DType> {
+        self.node
+            .input_types
+            .get(i)
+            .map(|t| t.0)
+            .ok_or_else(|| no_such("input", i, &self.node.name))
+    }
+
+    /// Type of output `i`.
+    pub fn output_type(&self, i: usize) -> Result<DType> {
+        self.node
+            .output_types
+            .get(i)
+            .map(|t| t.0)
+            .ok_or_else(|| no_such("output", i, &self.node.name))
+    }
+
+    /// The container and name under which the node's resource is shared: attributes `container`
+    /// and `shared_name`, else the device's default container and the node's name.
+    pub fn resource_name(&self) -> Result<(String, String)> {
+        let text = |name: &str| match self.attrs().find(name) {
+            Some(_) => self.attrs().str(name),
+            None => Ok(""),
+        };
+        let (container, shared) = (text("container")?, text("shared_name")?);
+        let container = if container.is_empty() {
+            &self.device.default_container
+        } else {
+            container
+        };
+        let name = if shared.is_empty() {
+            &self.node.name
+        } else {
+            shared
+        };
+        Ok((container.to_owned(), name.to_owned()))
+    }
+
+    /// A handle to the resource (container, name) on this device.
+    pub fn handle(
+        &self,
+        container: &str,
+        name: &str,
+        type_name: &str,
+        contents: Vec<(DType, PartialShape)>,
+    ) -> ResourceHandle {
+        ResourceHandle {
+            device: self.device.name.clone(),
+            container: container.to_owned(),
+            name: name.to_owned(),
+            hash_code: type_hash(type_name),
+            type_name: type_name.to_owned(),
+            dtypes_and_shapes: contents,
+        }
+    }
+}
+
+fn no_such(what: &str, i: usize, node: &str) -> Status {
+    Status::internal(format!("{what} {i} of node {node} does not exist"))
+}
+
+/// FNV-1a: any stable hash will do, the number is only carried.
+fn type_hash(name: &str) -> u64 {
+    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| {
+        (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
+    })
+}
+
+/// What errors and traces need to know of a node at run time.
+pub struct NodeInfo {
+    /// Name.
+    pub name: Arc<str>,
+    /// The checked node.
+    pub node: Arc<Node>,
+    /// Names of its inputs as a user would write them (`v`, `split:1`).
+    pub input_names: Vec<String>,
+}
+
+/// One run of a kernel.
+pub struct OpContext<'a> {
+    pub(crate) env: &'a Arc<StepEnv>,
+    pub(crate) info: &'a NodeInfo,
+    pub(crate) inputs: Inputs,
+    pub(crate) outputs: Outputs,
+    pub(crate) frame_iter: (u64, u64),
+}
+
+impl<'a> OpContext<'a> {
+    /// The step.
+    pub fn env(&self) -> &'a Arc<StepEnv> {
+        self.env
+    }
+
+    /// The device.
+    pub fn device(&self) -> &'a Arc<Device> {
+        &self.env.device
+    }
+
+    /// The node.
+    pub fn info(&self) -> &'a NodeInfo {
+        self.info
+    }
+
+    /// The node's name.
+    pub fn name(&self) -> &'a str {
+        &self.info.name
+    }
+
+    /// Number of inputs.
+    pub fn num_inputs(&self) -> usize {
+        self.inputs.len()
+    }
+
+    /// Number of outputs.
+    pub fn num_outputs(&self) -> usize {
+        self.outputs.len()
+    }
+
+    /// `(frame id, iteration)` of this run; `(0, 0)` outside loops.
+    pub fn frame_iter(&self) -> (u64, u64) {
+        self.frame_iter
+    }
+
+    /// Input `i`.
+    pub fn input(&self, i: usize) -> Result<&Tensor> {
+        match self.inputs.get(i) {
+            Some(Some(Value::Tensor(t))) => Ok(t),
+            _ => Err(no_such("input", i, &self.info.name)),
+        }
+    }
+
+    /// All inputs in `range`.
+    pub fn inputs(&self, range: std::ops::Range<usize>) -> Result<Vec<&Tensor>> {
+        range.map(|i| self.input(i)).collect()
+    }
+
+    /// Input `i` by value: unique, hence writable without a copy, when this was its last use.
+    pub fn take(&mut self, i: usize) -> Result<Tensor> {
+        match self.inputs.get_mut(i).and_then(Option::take) {
+            Some(Value::Tensor(t)) => Ok(t),
+            _ => Err(no_such("input", i, &self.info.name)),
+        }
+    }
+
+    /// The variable behind the reference input `i`.
+    pub fn input_ref(&self, i: usize) -> Result<Arc<Variable>> {
+        match self.inputs.get(i) {
+            Some(Some(Value::Ref(v))) => Ok(v.clone()),
+            _ => Err(no_such("reference input", i, &self.info.name)),
+        }
+    }
+
+    /// The resource handle in the scalar input `i`.
+    pub fn handle(&self, i: usize) -> Result<&ResourceHandle> {
+        self.input(i)?
+            .as_resources()?
+            .first()
+            .ok_or_else(|| Status::invalid_argument(format!("input {i} holds no resource handle")))
+    }
+
+    /// The resource of type `R` that the handle in input `i` names.
+    pub fn lookup<R: Resource>(&self, i: usize) -> Result<Arc<R>> {
+        let handle = self.handle(i)?;
+        self.device()
+            .resources
+            .lookup(&handle.container, &handle.name)
+    }
+
+    /// Sets output `i`.
+    pub fn set_output(&mut self, i: usize, tensor: Tensor) {
+        if let Some(slot) = self.outputs.get_mut(i) {
+            *slot = Some(Value::Tensor(tensor));
+        }
+    }
+
+    /// Sets output `i` to a reference.
+    pub fn set_output_ref(&mut self, i: usize, variable: Arc<Variable>) {
+        if let Some(slot) = self.outputs.get_mut(i) {
+            *slot = Some(Value::Ref(variable));
+        }
+    }
+
+    /// Passes input `i` on as output `o`, by reference if it came by reference.
+    pub fn forward(&mut self, i: usize, o: usize) {
+        let value = self.inputs.get_mut(i).and_then(Option::take);
+        if let Some(slot) = self.outputs.get_mut(o) {
+            *slot = value;
+        }
+    }
+
+    /// Refuses an output that is over the memory budget. Every kernel whose output is larger
+    /// than its inputs asks first, or allocates through [`OpContext::zeros`] or
+    /// [`OpContext::vec`], which do.
+    pub fn check_alloc(&self, dtype: DType, shape: &Shape) -> Result<()> {
+        self.device()
+            .memory
+            .check(dtype, shape, &self.device().name)
+    }
+
+    /// A tensor of zeros within the memory budget.
+    pub fn zeros(&self, dtype: DType, shape: &Shape) -> Result<Tensor> {
+        self.check_alloc(dtype, shape)?;
+        Ok(Tensor::zeros(dtype, shape.clone())?)
+    }
+
+    /// An empty vector with room for a tensor of `shape`, within the memory budget.
+    pub fn vec<T: Element>(&self, shape: &Shape) -> Result<Vec<T>> {
+        self.check_alloc(T::DTYPE, shape)?;
+        Ok(Vec::with_capacity(shape.num_elements()))
+    }
+}
+
+/// One run of a waiting kernel. Dropping it without an outcome fails the op rather than hang it.
+pub struct AsyncOp {
+    pub(crate) step: Option<Arc<StepShared>>,
+    pub(crate) plan: Arc<Plan>,
+    pub(crate) tag: crate::executor::Tagged,
+    pub(crate) frame_iter: (u64, u64),
+    /// The inputs; take what is needed.
+    pub inputs: SmallVec<[Option<Value>; 4]>,
+}
+
+impl AsyncOp {
+    /// The step.
+    pub fn env(&self) -> &Arc<StepEnv> {
+        &self
+            .step
+            .as_ref()
+            .expect("an op has its step until it is finished")
+            .env
+    }
+
+    /// The node.
+    pub fn info(&self) -> &NodeInfo {
+        &self.plan.nodes[self.tag.node as usize].info
+    }
+
+    /// `(frame id, iteration)` of this run; `(0, 0)` outside loops.
+    pub fn frame_iter(&self) -> (u64, u64) {
+        self.frame_iter
+    }
+
+    /// Input `i`.
+    pub fn input(&self, i: usize) -> Result<&Tensor> {
+        match self.inputs.get(i) {
+            Some(Some(Value::Tensor(t))) => Ok(t),
+            _ => Err(no_such("input", i, &self.info().name)),
+        }
+    }
+
+    /// Input `i` by value.
+    pub fn take(&mut self, i: usize) -> Result<Tensor> {
+        match self.inputs.get_mut(i).and_then(Option::take) {
+            Some(Value::Tensor(t)) => Ok(t),
+            _ => Err(no_such("input", i, &self.info().name)),
+        }
+    }
+
+    /// The variable behind the reference input `i`.
+    pub fn input_ref(&self, i: usize) -> Result<Arc<Variable>> {
+        match self.inputs.get(i) {
+            Some(Some(Value::Ref(v))) => Ok(v.clone()),
+            _ => Err(no_such("reference input", i, &self.info().name)),
+        }
+    }
+
+    /// The resource of type `R` that the handle in input `i` names.
+    pub fn lookup<R: Resource>(&self, i: usize) -> Result<Arc<R>> {
+        let handle = self.input(i)?.as_resources()?;
+        let handle = handle.first().ok_or_else(|| {
+            Status::invalid_argument(format!("input {i} holds no resource handle"))
+        })?;
+        self.env()
+            .device
+            .resources
+            .lookup(&handle.container, &handle.name)
+    }
+
+    /// Ends the op with these outputs.
+    pub fn finish(self, outcome: Result<Vec<Tensor>>) {
+        self.finish_values(
+            outcome.map(|o| o.into_iter().map(|t| Some(Value::Tensor(t))).collect()),
+        );
+    }
+
+    /// Ends the op; a missing output is dead.
+    pub fn finish_values(mut self, outcome: Result<SmallVec<[Option<Value>; 2]>>) {
+        if let Some(step) = self.step.take() {
+            step.complete(Completion {
+                tag: self.tag,
+                outcome,
+            });
+        }
+    }
+}
+
+impl Drop for AsyncOp {
+    fn drop(&mut self) {
+        if let Some(step) = self.step.take() {
+            let lost = Status::new(Code::Internal, "the op was dropped before it finished");
+            step.complete(Completion {
+                tag: self.tag,
+                outcome: Err(lost),
+            });
+        }
+    }
+}

@@ -1,0 +1,272 @@
+//! Compilation: from a checked graph (already pruned and rewritten, feeds as `_Arg`, fetches as
+//! `_Retval`) to dense arrays with kernel objects. Everything a step needs that does not change
+//! from step to step is here.
+
+use crate::frame::FrameTable;
+use crate::kernel::{Built, KernelBuilder, NodeInfo};
+use crate::{Device, Registry};
+use downpour_graph::{Graph, Node, NodeId, Result, Status};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Kernels of stateful nodes, by node name, for the life of a session: two plans that contain
+/// the same random op or queue share its state.
+#[derive(Default)]
+pub struct KernelCache(Mutex<HashMap<Arc<str>, (String, Built)>>);
+
+/// What compiling needs besides the graph.
+pub struct CompileEnv<'a> {
+    /// Kernels.
+    pub registry: &'a Registry,
+    /// Device that will run the plan.
+    pub device: &'a Arc<Device>,
+    /// The session's stateful kernels.
+    pub cache: &'a KernelCache,
+    /// Whether to evaluate constant parts of the graph now.
+    pub fold_constants: bool,
+}
+
+/// How the executor treats a node.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Normal,
+    Arg(u32),
+    Retval(u32),
+    Switch,
+    Merge,
+    Enter {
+        child: u32,
+        constant: bool,
+    },
+    Exit,
+    NextIteration,
+    ControlTrigger,
+    /// Runs even when its input is dead, to tell the receiver so.
+    Send,
+}
+
+pub(crate) struct PlanNode {
+    pub(crate) kind: Kind,
+    pub(crate) kernel: Option<Built>,
+    pub(crate) info: NodeInfo,
+    /// Static frame the node runs in.
+    pub(crate) frame: u32,
+    /// Index among the nodes of its frame.
+    pub(crate) local: u32,
+    /// First of its input slots among those of its frame.
+    pub(crate) slots: u32,
+    pub(crate) num_inputs: u32,
+    pub(crate) num_outputs: u32,
+    pub(crate) data_edges: Vec<DataEdge>,
+    pub(crate) control_edges: Vec<u32>,
+    /// Whether any input may arrive as a reference.
+    pub(crate) takes_refs: bool,
+}
+
+#[derive(Clone, Copy)]
+pub(crate) struct DataEdge {
+    pub(crate) output: u32,
+    pub(crate) to: u32,
+    pub(crate) slot: u32,
+    /// Last edge of this output: the value can be moved instead of cloned.
+    pub(crate) last: bool,
+}
+
+/// A graph compiled for one device.
+pub struct Plan {
+    pub(crate) nodes: Vec<PlanNode>,
+    pub(crate) frames: FrameTable,
+    pub(crate) roots: Vec<u32>,
+    pub(crate) num_args: usize,
+    pub(crate) num_retvals: usize,
+    retval_names: Vec<String>,
+}
+
+impl Plan {
+    /// Compiles a rewritten graph.
+    pub fn compile(graph: &Graph, env: &CompileEnv<'_>) -> Result<Arc<Plan>> {
+        let folded;
+        let graph = if env.fold_constants {
+            folded = crate::fold::fold(graph, env);
+            &folded
+        } else {
+            graph
+        };
+        Plan::build(graph, env)
+    }
+
+    /// Number of values [`crate::Step::start`] expects.
+    pub fn num_args(&self) -> usize {
+        self.num_args
+    }
+
+    /// Number of values a step returns.
+    pub fn num_retvals(&self) -> usize {
+        self.num_retvals
+    }
+
+    /// What result `i` is called, for errors.
+    pub(crate) fn retval_name(&self, i: usize) -> &str {
+        self.retval_names.get(i).map_or("", String::as_str)
+    }
+
+    /// Number of nodes left after folding.
+    pub fn len(&self) -> usize {
+        self.nodes.len()
+    }
+
+    /// Whether there is nothing to run.
+    pub fn is_empty(&self) -> bool {
+        self.nodes.is_empty()
+    }
+
+    pub(crate) fn build(graph: &Graph, env: &CompileEnv<'_>) -> Result<Arc<Plan>> {
+        let frames = FrameTable::analyse(graph)?;
+        let mut nodes = Vec::with_capacity(graph.len());
+        let (mut num_args, mut num_retvals) = (0, 0);
+        let mut retval_names = Vec::new();
+        for (id, node) in graph.nodes() {
+            let kind = kind_of(node, id, &frames)?;
+            match kind {
+                Kind::Arg(i) => num_args = num_args.max(i as usize + 1),
+                Kind::Retval(i) => {
+                    num_retvals = num_retvals.max(i as usize + 1);
+                    retval_names.resize(num_retvals.max(retval_names.len()), String::new());
+                    retval_names[i as usize] = node.name.to_string();
+                }
+                _ => {}
+            }
+            let kernel = match kind {
+                Kind::Normal | Kind::Send => Some(build_kernel(node, env)?),
+                _ => None,
+            };
+            let place = frames.place(id);
+            nodes.push(PlanNode {
+                kind,
+                kernel,
+                info: NodeInfo {
+                    name: node.name.clone(),
+                    node: node.clone(),
+                    input_names: input_names(graph, node),
+                },
+                frame: place.frame,
+                local: place.local,
+                slots: place.slots,
+                num_inputs: node.inputs.len() as u32,
+                num_outputs: node.output_types.len() as u32,
+                data_edges: Vec::new(),
+                control_edges: Vec::new(),
+                takes_refs: node
+                    .inputs
+                    .iter()
+                    .any(|e| graph.node(e.node).output_types[e.output as usize].1),
+            });
+        }
+        connect(graph, &mut nodes);
+        let roots = graph
+            .nodes()
+            .filter(|(_, n)| n.inputs.is_empty() && n.control_inputs.is_empty())
+            .map(|(id, _)| id.0)
+            .collect();
+        Ok(Arc::new(Plan {
+            nodes,
+            frames,
+            roots,
+            num_args,
+            num_retvals,
+            retval_names,
+        }))
+    }
+}
+
+fn connect(graph: &Graph, nodes: &mut [PlanNode]) {
+    for (id, node) in graph.nodes() {
+        for (i, edge) in node.inputs.iter().enumerate() {
+            let slot = nodes[id.index()].slots + i as u32;
+            let edge_to = DataEdge {
+                output: edge.output,
+                to: id.0,
+                slot,
+                last: false,
+            };
+            nodes[edge.node.index()].data_edges.push(edge_to);
+        }
+        for control in &node.control_inputs {
+            nodes[control.index()].control_edges.push(id.0);
+        }
+    }
+    for node in nodes {
+        node.data_edges.sort_by_key(|e| e.output);
+        for i in 0..node.data_edges.len() {
+            let next = node.data_edges.get(i + 1).map(|e| e.output);
+            node.data_edges[i].last = next != Some(node.data_edges[i].output);
+        }
+    }
+}
+
+fn input_names(graph: &Graph, node: &Node) -> Vec<String> {
+    node.inputs
+        .iter()
+        .map(|e| match e.output {
+            0 => graph.node(e.node).name.to_string(),
+            k => format!("{}:{k}", graph.node(e.node).name),
+        })
+        .collect()
+}
+
+fn kind_of(node: &Node, id: NodeId, frames: &FrameTable) -> Result<Kind> {
+    let index = |node: &Node| -> Result<u32> {
+        u32::try_from(node.attrs.int("index")?)
+            .ok()
+            .filter(|i| *i < 1 << 20)
+            .ok_or_else(|| Status::invalid_argument(format!("bad index of {}", node.name)))
+    };
+    Ok(match node.op_name() {
+        "_Arg" => Kind::Arg(index(node)?),
+        "_Retval" => Kind::Retval(index(node)?),
+        "Switch" | "RefSwitch" => Kind::Switch,
+        "Merge" | "RefMerge" => Kind::Merge,
+        "Enter" | "RefEnter" => Kind::Enter {
+            child: frames.child_of(id),
+            constant: node.attrs.bool("is_constant")?,
+        },
+        "Exit" | "RefExit" => Kind::Exit,
+        "NextIteration" | "RefNextIteration" => Kind::NextIteration,
+        "ControlTrigger" => Kind::ControlTrigger,
+        "_Send" | "_HostSend" => Kind::Send,
+        _ => Kind::Normal,
+    })
+}
+
+pub(crate) fn build_kernel(node: &Arc<Node>, env: &CompileEnv<'_>) -> Result<Built> {
+    let at_node = |e: Status| Status {
+        message: format!("{}\n\t [[{{{{node {}}}}}]]", e.message, node.name),
+        ..e
+    };
+    let make = || {
+        let registration = env.registry.find(node)?;
+        (registration.factory)(&KernelBuilder {
+            node,
+            device: env.device,
+        })
+    };
+    if !node.op.stateful {
+        return make().map_err(at_node);
+    }
+    if let Some((op, built)) = env.cache.0.lock().get(&node.name)
+        && op == node.op_name()
+    {
+        return Ok(built.clone());
+    }
+    let built = make().map_err(at_node)?;
+    let mut cache = env.cache.0.lock();
+    let entry = cache
+        .entry(node.name.clone())
+        .or_insert_with(|| (node.op_name().to_owned(), built.clone()));
+    Ok(if entry.0 == node.op_name() {
+        entry.1.clone()
+    } else {
+        built
+    })
+}

@@ -1,0 +1,104 @@
+//! Which kernel runs which op for which element types.
+
+use crate::kernel::{Built, KernelBuilder};
+use downpour_graph::{Node, Result, Status};
+use downpour_tensor::DType;
+use std::collections::HashMap;
+use std::fmt::Write as _;
+
+/// Makes a kernel object for one node.
+pub type Factory = fn(&KernelBuilder<'_>) -> Result<Built>;
+
+/// One kernel: an op, the types it takes, and how to build it.
+pub struct Registration {
+    /// Op type.
+    pub op: &'static str,
+    /// For each constrained `type` attribute, the types the kernel takes.
+    pub types: Vec<(&'static str, &'static [DType])>,
+    /// Builds the kernel.
+    pub factory: Factory,
+}
+
+/// All kernels of a process.
+#[derive(Default)]
+pub struct Registry {
+    kernels: HashMap<&'static str, Vec<Registration>>,
+}
+
+impl Registry {
+    /// A registry without kernels.
+    pub fn new() -> Registry {
+        Registry::default()
+    }
+
+    /// Registers a kernel for an op whatever its types.
+    pub fn add(&mut self, op: &'static str, factory: Factory) {
+        self.add_typed(op, &[], factory);
+    }
+
+    /// Registers a kernel for an op with some attributes restricted to some types. Kernels are
+    /// tried in the order of their registration.
+    pub fn add_typed(
+        &mut self,
+        op: &'static str,
+        types: &[(&'static str, &'static [DType])],
+        factory: Factory,
+    ) {
+        debug_assert!(downpour_graph::find_op(op).is_some(), "no such op: {op}");
+        let registration = Registration {
+            op,
+            types: types.to_vec(),
+            factory,
+        };
+        self.kernels.entry(op).or_default().push(registration);
+    }
+
+    /// Names of all ops with a kernel.
+    pub fn ops(&self) -> impl Iterator<Item = &'static str> + '_ {
+        self.kernels.keys().copied()
+    }
+
+    /// The kernel for a node, or TensorFlow's error that says which there are.
+    pub fn find(&self, node: &Node) -> Result<&Registration> {
+        let candidates = self
+            .kernels
+            .get(node.op_name())
+            .map_or(&[][..], Vec::as_slice);
+        candidates
+            .iter()
+            .find(|k| {
+                k.types
+                    .iter()
+                    .all(|(attr, types)| match node.attrs.find(attr) {
+                        Some(downpour_graph::AttrValue::Type(t)) => types.contains(t),
+                        Some(downpour_graph::AttrValue::List(_)) => node
+                            .attrs
+                            .dtypes(attr)
+                            .is_ok_and(|l| l.iter().all(|t| types.contains(t))),
+                        _ => true,
+                    })
+            })
+            .ok_or_else(|| no_kernel(node, candidates))
+    }
+}
+
+fn no_kernel(node: &Node, candidates: &[Registration]) -> Status {
+    let mut kernels = String::new();
+    for kernel in candidates {
+        kernels.push_str("  device='CPU'");
+        for (attr, types) in &kernel.types {
+            let list: Vec<&str> = types.iter().map(|t| t.enum_name()).collect();
+            let _ = write!(kernels, "; {attr} in [{}]", list.join(", "));
+        }
+        kernels.push('\n');
+    }
+    if kernels.is_empty() {
+        kernels.push_str("  <no registered kernels>\n");
+    }
+    Status::invalid_argument(format!(
+        "No OpKernel was registered to support Op '{}' used by {{{{node {}}}}} with these attrs: [{}]\nRegistered devices: [CPU]\nRegistered kernels:\n{kernels}",
+        node.op_name(),
+        node.name,
+        node.attrs_text()
+    ))
+}

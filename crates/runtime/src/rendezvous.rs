@@ -1,0 +1,171 @@
+//! Keyed hand-over of tensors inside one process: whichever of sender and receiver comes first
+//! waits (the receiver as a callback, never as a thread).
+
+use downpour_graph::{Result, Status};
+use downpour_tensor::Tensor;
+use parking_lot::Mutex;
+use std::collections::{HashMap, VecDeque};
+
+/// A tensor, or the news that it is dead (the untaken side of a branch).
+#[derive(Clone, Debug)]
+pub struct Delivery {
+    /// The value; `None` when dead.
+    pub tensor: Option<Tensor>,
+}
+
+type Receiver = Box<dyn FnOnce(Result<Delivery>) + Send>;
+
+enum Waiting {
+    Sent(VecDeque<Delivery>),
+    Receivers(VecDeque<Receiver>),
+}
+
+/// One step's table of keys.
+#[derive(Default)]
+pub struct Rendezvous {
+    state: Mutex<State>,
+}
+
+#[derive(Default)]
+struct State {
+    table: HashMap<String, Waiting>,
+    aborted: Option<Status>,
+}
+
+impl Rendezvous {
+    /// An empty rendezvous.
+    pub fn new() -> Rendezvous {
+        Rendezvous::default()
+    }
+
+    /// Hands over a value; a key may be sent more than once, values queue up.
+    pub fn send(&self, key: &str, delivery: Delivery) -> Result<()> {
+        let receiver = {
+            let mut state = self.state.lock();
+            if let Some(reason) = &state.aborted {
+                return Err(reason.clone());
+            }
+            match state.table.get_mut(key) {
+                Some(Waiting::Receivers(receivers)) => {
+                    let receiver = receivers.pop_front();
+                    if receivers.is_empty() {
+                        state.table.remove(key);
+                    }
+                    receiver
+                }
+                Some(Waiting::Sent(sent)) => {
+                    sent.push_back(delivery.clone());
+                    None
+                }
+                None => {
+                    state
+                        .table
+                        .insert(key.to_owned(), Waiting::Sent([delivery.clone()].into()));
+                    None
+                }
+            }
+        };
+        if let Some(receiver) = receiver {
+            receiver(Ok(delivery));
+        }
+        Ok(())
+    }
+
+    /// Calls `receiver` with the value of `key`, now or when it is sent or the step is aborted.
+    pub fn recv(&self, key: &str, receiver: impl FnOnce(Result<Delivery>) + Send + 'static) {
+        let outcome = {
+            let mut state = self.state.lock();
+            if let Some(reason) = &state.aborted {
+                Err(reason.clone())
+            } else {
+                match state.table.get_mut(key) {
+                    Some(Waiting::Sent(sent)) => {
+                        let delivery = sent.pop_front();
+                        if sent.is_empty() {
+                            state.table.remove(key);
+                        }
+                        match delivery {
+                            Some(delivery) => Ok(delivery),
+                            None => {
+                                Err(Status::internal("an empty queue was left in a rendezvous"))
+                            }
+                        }
+                    }
+                    Some(Waiting::Receivers(receivers)) => {
+                        receivers.push_back(Box::new(receiver));
+                        return;
+                    }
+                    None => {
+                        let waiting = Waiting::Receivers([Box::new(receiver) as Receiver].into());
+                        state.table.insert(key.to_owned(), waiting);
+                        return;
+                    }
+                }
+            }
+        };
+        receiver(outcome);
+    }
+
+    /// Fails everyone who waits, and everyone who comes later.
+    pub fn abort(&self, reason: Status) {
+        let table = {
+            let mut state = self.state.lock();
+            if state.aborted.is_some() {
+                return;
+            }
+            state.aborted = Some(reason.clone());
+            std::mem::take(&mut state.table)
+        };
+        for waiting in table.into_values() {
+            if let Waiting::Receivers(receivers) = waiting {
+                for receiver in receivers {
+                    receiver(Err(reason.clone()));
+                }
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use std::sync::Arc;
+
+    #[test]
+    fn either_side_may_come_first_and_abort_ends_waits() {
+        let r = Rendezvous::new();
+        let got: Arc<Mutex<Vec<Result<f32, String>>>> = Arc::default();
+        let take = |got: &Arc<Mutex<Vec<Result<f32, String>>>>| {
+            let got = got.clone();
+            move |d: Result<Delivery>| {
+                got.lock().push(
+                    d.map(|d| d.tensor.unwrap().scalar_value::<f32>().unwrap())
+                        .map_err(|e| e.message),
+                )
+            }
+        };
+        let give = |v: f32| Delivery {
+            tensor: Some(Tensor::scalar(v)),
+        };
+        r.send("a", give(1.0)).unwrap();
+        r.send("a", give(2.0)).unwrap();
+        r.recv("a", take(&got));
+        r.recv("a", take(&got));
+        r.recv("b", take(&got));
+        r.send("b", give(3.0)).unwrap();
+        r.recv("c", take(&got));
+        r.abort(Status::aborted("stop"));
+        r.recv("d", take(&got));
+        assert!(r.send("e", give(0.0)).is_err());
+        assert_eq!(
+            *got.lock(),
+            [
+                Ok(1.0),
+                Ok(2.0),
+                Ok(3.0),
+                Err("stop".into()),
+                Err("stop".into())
+            ]
+        );
+    }
+}

@@ -1,0 +1,167 @@
+//! Named objects that outlive a step: variables, queues, tables, readers. Keyed as TensorFlow
+//! keys them, by container, type and name; the default container is the device's job name.
+
+use downpour_graph::{Result, Status};
+use parking_lot::Mutex;
+use std::any::{Any, TypeId};
+use std::collections::HashMap;
+use std::sync::Arc;
+
+/// Something a resource manager may hold.
+pub trait Resource: Any + Send + Sync {
+    /// The name of TensorFlow's C++ type, which error texts show.
+    fn type_name(&self) -> &'static str;
+}
+
+type Slot = (Arc<dyn Any + Send + Sync>, &'static str);
+type Container = HashMap<String, Vec<(TypeId, Slot)>>;
+
+/// Containers of named resources.
+#[derive(Default)]
+pub struct ResourceManager {
+    containers: Mutex<HashMap<String, Container>>,
+}
+
+impl ResourceManager {
+    /// An empty manager.
+    pub fn new() -> ResourceManager {
+        ResourceManager::default()
+    }
+
+    /// The `R` called `name`, if it exists.
+    pub fn find<R: Resource>(&self, container: &str, name: &str) -> Option<Arc<R>> {
+        let containers = self.containers.lock();
+        find_in::<R>(containers.get(container)?, name)
+    }
+
+    /// The `R` called `name`, or TensorFlow's NOT_FOUND.
+    pub fn lookup<R: Resource>(&self, container: &str, name: &str) -> Result<Arc<R>> {
+        self.find(container, name).ok_or_else(|| {
+            Status::not_found(format!(
+                "Resource {container}/{name}/{} does not exist.",
+                std::any::type_name::<R>()
+                    .rsplit("::")
+                    .next()
+                    .unwrap_or_default()
+            ))
+        })
+    }
+
+    /// The `R` called `name`; made by `create` if it does not exist. `create` runs under the
+    /// manager's lock and must not call back into it.
+    pub fn find_or_create<R: Resource>(
+        &self,
+        container: &str,
+        name: &str,
+        create: impl FnOnce() -> Result<R>,
+    ) -> Result<Arc<R>> {
+        let mut containers = self.containers.lock();
+        let inside = containers.entry(container.to_owned()).or_default();
+        if let Some(found) = find_in::<R>(inside, name) {
+            return Ok(found);
+        }
+        let made = Arc::new(create()?);
+        let slot: Slot = (made.clone(), made.type_name());
+        inside
+            .entry(name.to_owned())
+            .or_default()
+            .push((TypeId::of::<R>(), slot));
+        Ok(made)
+    }
+
+    /// Puts a resource in place of any of the same type and name.
+    pub fn insert<R: Resource>(&self, container: &str, name: &str, resource: Arc<R>) {
+        let mut containers = self.containers.lock();
+        let slots = containers
+            .entry(container.to_owned())
+            .or_default()
+            .entry(name.to_owned())
+            .or_default();
+        slots.retain(|(id, _)| *id != TypeId::of::<R>());
+        let type_name = resource.type_name();
+        slots.push((TypeId::of::<R>(), (resource, type_name)));
+    }
+
+    /// Removes the `R` called `name`; `false` if there was none.
+    pub fn remove<R: Resource>(&self, container: &str, name: &str) -> bool {
+        let mut containers = self.containers.lock();
+        let Some(inside) = containers.get_mut(container) else {
+            return false;
+        };
+        let Some(slots) = inside.get_mut(name) else {
+            return false;
+        };
+        let before = slots.len();
+        slots.retain(|(id, _)| *id != TypeId::of::<R>());
+        let removed = slots.len() < before;
+        if slots.is_empty() {
+            inside.remove(name);
+        }
+        removed
+    }
+
+    /// Removes whatever is called `name`, of any type; `false` if there was nothing.
+    pub fn remove_any(&self, container: &str, name: &str) -> bool {
+        let mut containers = self.containers.lock();
+        containers
+            .get_mut(container)
+            .is_some_and(|inside| inside.remove(name).is_some())
+    }
+
+    /// Drops everything in a container.
+    pub fn clear(&self, container: &str) {
+        let dropped = self.containers.lock().remove(container);
+        // Destructors run outside the lock: a queue's may cancel waiters that look things up.
+        drop(dropped);
+    }
+
+    /// Containers, names and TensorFlow type names of everything held.
+    pub fn list(&self) -> Vec<(String, String, &'static str)> {
+        let containers = self.containers.lock();
+        let mut out: Vec<_> = containers
+            .iter()
+            .flat_map(|(c, inside)| {
+                inside.iter().flat_map(move |(n, slots)| {
+                    slots
+                        .iter()
+                        .map(move |(_, (_, t))| (c.clone(), n.clone(), *t))
+                })
+            })
+            .collect();
+        out.sort();
+        out
+    }
+}
+
+fn find_in<R: Resource>(container: &Container, name: &str) -> Option<Arc<R>> {
+    let (_, (found, _)) = container
+        .get(name)?
+        .iter()
+        .find(|(id, _)| *id == TypeId::of::<R>())?;
+    found.clone().downcast().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Variable;
+
+    #[test]
+    fn resources_are_shared_by_container_and_name() {
+        let m = ResourceManager::new();
+        let a = m.find_or_create("ps", "v", || Ok(Variable::new())).unwrap();
+        let b = m.find_or_create("ps", "v", || Ok(Variable::new())).unwrap();
+        assert!(Arc::ptr_eq(&a, &b));
+        assert!(m.find::<Variable>("other", "v").is_none());
+        assert!(
+            m.lookup::<Variable>("ps", "w")
+                .unwrap_err()
+                .message
+                .contains("ps/w/Variable")
+        );
+        assert_eq!(m.list(), [("ps".into(), "v".into(), "N10tensorflow3VarE")]);
+        m.clear("ps");
+        assert!(m.find::<Variable>("ps", "v").is_none());
+        assert!(!m.remove::<Variable>("ps", "v"));
+    }
+}
