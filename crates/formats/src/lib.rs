@@ -1,1 +1,21 @@
+//! The files of TensorFlow, byte-compatible both ways: checkpoints ([`bundle`]), TFRecords
+//! ([`record`]), event files ([`event`]), the `checkpoint` state file and `tf.Example`s.
+//!
+//! This is the only crate that opens data files, always through a [`Storage`]; nothing here
+//! prints, reads a clock or the environment. Every byte read is taken for hostile: lengths are
+//! compared with what the file holds before memory is asked for, and errors are [`Status`] with
+//! TensorFlow's codes and texts.
+//!
+//! [`Status`]: downpour_graph::Status
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
+mod coding;
+pub mod crc32c;
+pub mod record;
+pub mod storage;
+pub mod table;
+
+pub use storage::{LocalStorage, PendingFile, ReadAt, Storage, StreamFile};
+
+#[cfg(test)]
+mod testing;
