@@ -35,8 +35,8 @@ fn generated_path() -> PathBuf {
 fn generate() -> Result<String> {
     let protos = wire_dir().join("proto");
     let mut files = Vec::new();
-    for entry in std::fs::read_dir(&protos)
-        .with_context(|| format!("cannot list {}", protos.display()))?
+    for entry in
+        std::fs::read_dir(&protos).with_context(|| format!("cannot list {}", protos.display()))?
     {
         let path = entry?.path();
         if path.extension().is_some_and(|e| e == "proto") {
@@ -55,6 +55,10 @@ fn generate() -> Result<String> {
         .bytes(".")
         // Ordered maps: equal messages have equal encodings.
         .btree_map(".")
+        // Attributes are many and mostly small; without this each would take half a kilobyte.
+        .boxed(".tensorflow.AttrValue.value.list")
+        .boxed(".tensorflow.AttrValue.value.tensor")
+        .codec_path("crate::codec::Codec")
         .emit_rerun_if_changed(false)
         .compile_fds(descriptors)
         .context("cannot generate code")

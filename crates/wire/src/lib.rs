@@ -1,5 +1,20 @@
-//! The border: protobuf bytes in, checked values out. No other crate sees protobuf.
-#![warn(clippy::indexing_slicing)]
+//! The border: bytes of TensorFlow's protocol in, checked values out, and back.
+//!
+//! No other crate sees protobuf, except where a service trait of [`proto`] is implemented: there
+//! the first call is [`WireMessage::decode`] and the last [`WireMessage::encode`]. Everything that
+//! comes in is paid from a [`Budget`]: no count, size or depth written by a peer is believed
+//! before it was compared with a limit. Past this crate nothing is checked for that again.
+#![cfg_attr(not(test), warn(clippy::indexing_slicing))]
+
+mod budget;
+pub mod codec;
+mod graph_def;
+pub mod messages;
+mod op_def;
+mod scan;
+mod shape_proto;
+mod status;
+mod tensor_proto;
 
 /// The messages and services, generated from `proto/*.proto` by `cargo xtask proto`.
 #[allow(
@@ -14,3 +29,12 @@
 #[rustfmt::skip]
 #[path = "proto/tensorflow.rs"]
 pub mod proto;
+
+pub use budget::{Budget, Exhausted, Meter};
+pub use graph_def::{decode_graph, encode_graph, encode_graph_def, to_graph_def};
+pub use messages::WireMessage;
+pub use shape_proto::{
+    decode_partial_shape, decode_shape, encode_dims, encode_partial_shape, encode_shape,
+};
+pub use status::{from_tonic, to_tonic};
+pub use tensor_proto::{TensorProtoError, decode_tensor, encode_tensor};
