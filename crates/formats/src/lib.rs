@@ -9,6 +9,7 @@
 //! [`Status`]: downpour_graph::Status
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
+pub mod bundle;
 mod coding;
 pub mod crc32c;
 pub mod record;

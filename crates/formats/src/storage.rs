@@ -81,7 +81,7 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Moves a file over `to`, durably.
     fn rename(&self, from: &str, to: &str) -> Result<()>;
 
-    /// Removes a file.
+    /// Removes a file, durably.
     fn delete(&self, path: &str) -> Result<()>;
 
     /// Whether anything is at `path`.

@@ -180,7 +180,8 @@ impl Storage for LocalStorage {
 
     fn delete(&self, path: &str) -> Result<()> {
         let local = self.writable(path)?;
-        fs::remove_file(local).map_err(|e| io_status(path, &e))
+        fs::remove_file(&local).map_err(|e| io_status(path, &e))?;
+        sync_parent(&local).map_err(|e| io_status(dirname(path), &e))
     }
 
     fn exists(&self, path: &str) -> Result<bool> {
