@@ -1,0 +1,69 @@
+"""Starting and stopping the servers a run needs. Ends only processes it started."""
+import os
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+# The same server TensorFlow users run, as the oracle of some cases and the opponent of the bench.
+TF_SERVER = "%s %s --port {port}" % (shlex.quote(sys.executable), shlex.quote(os.path.join(HERE, "tf_server.py")))
+
+
+def free_port():
+    with socket.socket() as s:
+        s.bind(("127.0.0.1", 0))
+        return s.getsockname()[1]
+
+
+class Server:
+    """One server process; `target` is where a session connects."""
+
+    def __init__(self, command, log_path, start_timeout=60):
+        self.command, self.log_path, self.start_timeout = command, log_path, start_timeout
+        self.process = None
+        self.start()
+
+    def start(self):
+        self.port = free_port()
+        self.target = "grpc://127.0.0.1:%d" % self.port
+        argv = [a.replace("{port}", str(self.port)) for a in shlex.split(self.command)]
+        with open(self.log_path, "ab") as log:
+            self.process = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=log, stderr=log)
+        wait_port(self.port, self.process, self.start_timeout)
+
+    def is_dead(self):
+        return self.process.poll() is not None
+
+    def stop(self):
+        if self.process is None:
+            return
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGTERM)
+            try:
+                self.process.wait(2)
+            except subprocess.TimeoutExpired:
+                self.process.kill()
+        self.process.wait()
+        self.process = None
+
+    def restart(self):
+        self.stop()
+        self.start()
+
+
+def wait_port(port, process, timeout):
+    """Returns once the port accepts; raises when the process ends or the time is over."""
+    end = time.time() + timeout
+    while True:
+        try:
+            socket.create_connection(("127.0.0.1", port), 1).close()
+            return
+        except OSError:
+            if process.poll() is not None:
+                raise RuntimeError("the server ended with code %s before it listened" % process.returncode)
+            if time.time() > end:
+                raise RuntimeError("the server does not listen on port %d after %d s" % (port, timeout))
+            time.sleep(0.005)
