@@ -192,8 +192,7 @@ impl From<DeviceLocality> for proto::DeviceLocality {
         proto::DeviceLocality {
             bus_id: locality.bus_id,
             numa_node: locality.numa_node,
-            // Present even when empty, as TensorFlow sends it.
-            links: Some(proto::LocalLinks {
+            links: (!locality.links.is_empty()).then(|| proto::LocalLinks {
                 link: locality.links.into_iter().map(link).collect(),
             }),
         }

@@ -250,11 +250,13 @@ impl RunStepResponse {
     ) -> Result<proto::RunStepResponse, tonic::Status> {
         match outcome.and_then(WireMessage::encode) {
             Ok(reply) => Ok(reply),
-            Err(error) if store_errors_in_response_body => Ok(proto::RunStepResponse {
-                status_code: error.code as i32,
-                status_error_message: error.message,
-                ..Default::default()
-            }),
+            Err(error) if store_errors_in_response_body => {
+                let failed = RunStepResponse {
+                    error: Some(error),
+                    ..Default::default()
+                };
+                failed.encode().map_err(to_tonic)
+            }
             Err(error) => Err(to_tonic(error)),
         }
     }
