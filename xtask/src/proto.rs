@@ -5,13 +5,13 @@ use anyhow::{Context, Result, bail};
 use std::path::{Path, PathBuf};
 
 /// Regenerates the committed code.
-pub fn run() -> Result<()> {
+pub(crate) fn run() -> Result<()> {
     let path = generated_path();
     std::fs::write(&path, generate()?).with_context(|| format!("cannot write {}", path.display()))
 }
 
 /// Fails if the committed code is not what `run` would write.
-pub fn check() -> Result<()> {
+pub(crate) fn check() -> Result<()> {
     let path = generated_path();
     let committed = std::fs::read_to_string(&path)
         .with_context(|| format!("cannot read {}", path.display()))?;
