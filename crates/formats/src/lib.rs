@@ -10,8 +10,12 @@
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 pub mod bundle;
+pub mod checkpoint_state;
 mod coding;
 pub mod crc32c;
+pub mod event;
+pub mod example;
+pub mod histogram;
 pub mod record;
 pub mod storage;
 pub mod table;

@@ -59,12 +59,17 @@ impl Default for RecordOptions {
 
 /// Reads records one after the other.
 pub struct RecordReader {
-    source: Box<dyn Read + Send>,
+    source: Source,
     /// Offset in the uncompressed stream of the next record.
     offset: u64,
     max_record: usize,
     /// What a source that ended early is called in messages.
     short: &'static str,
+}
+
+enum Source {
+    Plain(FileSource),
+    Compressed(Box<dyn Read + Send>),
 }
 
 impl RecordReader {
@@ -82,10 +87,12 @@ impl RecordReader {
             start: 0,
             chunk: options.buffer_size.clamp(4 << 10, 64 << 20),
         };
-        let source: Box<dyn Read + Send> = match options.compression {
-            Compression::None => Box::new(file),
-            Compression::Zlib => Box::new(flate2::read::ZlibDecoder::new(file)),
-            Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(file)),
+        let source = match options.compression {
+            Compression::None => Source::Plain(file),
+            Compression::Zlib => Source::Compressed(Box::new(flate2::read::ZlibDecoder::new(file))),
+            Compression::Gzip => {
+                Source::Compressed(Box::new(flate2::read::MultiGzDecoder::new(file)))
+            }
         };
         let short = match options.compression {
             Compression::None => "Read less bytes than requested",
@@ -104,9 +111,32 @@ impl RecordReader {
         self.offset
     }
 
+    /// Moves to the record at `offset` of a file that is not compressed.
+    pub fn seek(&mut self, offset: u64) -> Result<()> {
+        match &mut self.source {
+            Source::Plain(file) => {
+                file.seek(offset);
+                self.offset = offset;
+                Ok(())
+            }
+            Source::Compressed(_) => Err(Status::unimplemented(
+                "A compressed record file cannot be entered in the middle",
+            )),
+        }
+    }
+
     /// The next record, or `None` at the end. As in TensorFlow, a file that stops inside a
-    /// record's first twelve bytes has ended; one that stops later has lost data.
+    /// record's first twelve bytes has ended; one that stops later has lost data. If the file is
+    /// not compressed, the record can be asked for again when the file has grown.
     pub fn read(&mut self) -> Result<Option<Bytes>> {
+        let result = self.read_record();
+        if let (Ok(None) | Err(_), Source::Plain(file)) = (&result, &mut self.source) {
+            file.seek(self.offset);
+        }
+        result
+    }
+
+    fn read_record(&mut self) -> Result<Option<Bytes>> {
         let mut header = [0; HEADER];
         if self.fill(&mut header)? < HEADER {
             return Ok(None);
@@ -167,7 +197,11 @@ impl RecordReader {
         while let Some(rest) = buf.get_mut(done..)
             && !rest.is_empty()
         {
-            match self.source.read(rest) {
+            let read = match &mut self.source {
+                Source::Plain(file) => file.read(rest),
+                Source::Compressed(stream) => stream.read(rest),
+            };
+            match read {
                 Ok(0) => break,
                 Ok(n) => done += n,
                 Err(e) if e.kind() == io::ErrorKind::Interrupted => {}
@@ -205,6 +239,14 @@ struct FileSource {
     buffer: Vec<u8>,
     start: usize,
     chunk: usize,
+}
+
+impl FileSource {
+    fn seek(&mut self, offset: u64) {
+        self.offset = offset;
+        self.buffer.clear();
+        self.start = 0;
+    }
 }
 
 impl Read for FileSource {

@@ -11,6 +11,7 @@ mod local;
 
 pub use local::LocalStorage;
 
+use bytes::Bytes;
 use downpour_graph::{Code, Result, Status};
 use std::fmt;
 use std::io;
@@ -35,6 +36,23 @@ pub trait ReadAt: Send + Sync + fmt::Debug {
         } else {
             Err(Status::out_of_range("Read less bytes than requested"))
         }
+    }
+}
+
+/// Bytes in memory read as a file.
+impl ReadAt for Bytes {
+    fn len(&self) -> Result<u64> {
+        Ok(Bytes::len(self) as u64)
+    }
+
+    fn read_at(&self, offset: u64, buf: &mut [u8]) -> Result<usize> {
+        let start = usize::try_from(offset).unwrap_or(usize::MAX);
+        let rest = self.get(start..).unwrap_or_default();
+        let n = rest.len().min(buf.len());
+        if let (Some(to), Some(from)) = (buf.get_mut(..n), rest.get(..n)) {
+            to.copy_from_slice(from);
+        }
+        Ok(n)
     }
 }
 

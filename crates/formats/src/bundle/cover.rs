@@ -7,7 +7,7 @@ use downpour_tensor::Shape;
 use std::collections::BTreeSet;
 
 /// Comparisons spent on finding overlaps; real tensors need a few thousand.
-const OVERLAP_BUDGET: usize = 50_000_000;
+const OVERLAP_BUDGET: usize = 10_000_000;
 
 /// A stored slice that holds something wanted.
 pub(super) struct Piece<'a> {

@@ -36,8 +36,8 @@ pub fn save_v2(storage: &dyn Storage, prefix: &str, tensors: &[SaveTensor<'_>]) 
         let spec = ShapeAndSlice::parse(save.shape_and_slice)?;
         if spec.slice_shape != *save.tensor.shape() {
             return Err(Status::invalid_argument(format!(
-                "Slice in shape_and_slice specification does not match the shape of the tensor to \
-                  save: {}, tensor: {}",
+                "Slice in shape_and_slice specification does not match the shape of the tensor to  \
+                 save: {}, tensor: {}",
                 save.shape_and_slice,
                 save.tensor.shape()
             )));

@@ -1,5 +1,9 @@
 //! Shared by the tests of this crate: scratch directories, fixtures, repeatable noise.
 #![allow(dead_code, reason = "every test binary uses a part of this")]
+#![allow(
+    clippy::unwrap_used,
+    reason = "a test that cannot reach its files must fail"
+)]
 
 use std::path::PathBuf;
 use std::sync::atomic::{AtomicU64, Ordering};

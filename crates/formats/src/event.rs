@@ -1,0 +1,159 @@
+//! Event files, which TensorBoard watches while they grow: TFRecords of `Event` messages, the
+//! first of which names the format. Wall times and names come from the caller: nothing here
+//! reads a clock.
+
+use crate::record::{Compression, RecordOptions, RecordReader, RecordWriter, is_truncation};
+use crate::storage::Storage;
+use downpour_graph::{Result, Status};
+use downpour_wire::proto;
+use prost::Message;
+
+/// What the first event of every file says.
+const FILE_VERSION: &str = "brain.Event:2";
+/// Field 10 of the first event, as TensorFlow 2.21 writes it: `source_metadata`, whose `writer`
+/// tells which code made the file. Readers show it and nothing else.
+const SOURCE_METADATA: &[u8] = b"\x52\x24\x0a\x22tensorflow.core.util.events_writer";
+
+/// TensorFlow's name for an event file begun at `seconds` since 1970.
+pub fn event_file_name(prefix: &str, seconds: i64, hostname: &str, suffix: &str) -> String {
+    format!("{prefix}.out.tfevents.{seconds:010}.{hostname}{suffix}")
+}
+
+/// Writes an event file.
+pub struct EventWriter {
+    writer: RecordWriter,
+    path: String,
+}
+
+impl EventWriter {
+    /// Creates the file and writes its first event.
+    pub fn create(storage: &dyn Storage, path: &str, wall_time: f64) -> Result<EventWriter> {
+        let file = storage.create_stream(path)?;
+        let mut writer = EventWriter {
+            writer: RecordWriter::new(file, Compression::None),
+            path: path.to_owned(),
+        };
+        let first = proto::Event {
+            wall_time,
+            what: Some(proto::event::What::FileVersion(FILE_VERSION.to_owned())),
+            ..Default::default()
+        };
+        let mut first = first.encode_to_vec();
+        first.extend(SOURCE_METADATA);
+        writer.write_encoded(&first)?;
+        writer.flush()?;
+        Ok(writer)
+    }
+
+    /// Path of the file.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Appends an event; readers see it after the next flush.
+    pub fn write(&mut self, event: &proto::Event) -> Result<()> {
+        self.write_encoded(&event.encode_to_vec())
+    }
+
+    /// Appends an event that is encoded already.
+    pub fn write_encoded(&mut self, event: &[u8]) -> Result<()> {
+        self.writer.write(event)
+    }
+
+    /// Makes everything written visible.
+    pub fn flush(&mut self) -> Result<()> {
+        self.writer.flush()
+    }
+
+    /// Flushes, brings the file onto the disk and closes it.
+    pub fn finish(self) -> Result<()> {
+        self.writer.finish()
+    }
+}
+
+/// Reads an event file, also one that is still being written.
+pub struct EventReader {
+    reader: RecordReader,
+}
+
+impl EventReader {
+    /// Opens an event file.
+    pub fn open(storage: &dyn Storage, path: &str) -> Result<EventReader> {
+        let reader = RecordReader::open(storage, path, RecordOptions::default())?;
+        Ok(EventReader { reader })
+    }
+
+    /// The next event; `None` when the file has no whole event more, for now.
+    pub fn read(&mut self) -> Result<Option<proto::Event>> {
+        let at = self.reader.offset();
+        let record = match self.reader.read() {
+            Err(status) if is_truncation(&status) => return Ok(None),
+            record => record?,
+        };
+        let Some(record) = record else {
+            return Ok(None);
+        };
+        let event = proto::Event::decode(record);
+        let event = event.map_err(|e| Status::data_loss(format!("no event at {at}: {e}")))?;
+        Ok(Some(event))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::storage::LocalStorage;
+    use crate::testing::TempDir;
+
+    #[test]
+    fn files_are_named_as_tensorboard_expects() {
+        assert_eq!(
+            event_file_name("events", 1234, "host", ".v2"),
+            "events.out.tfevents.0000001234.host.v2"
+        );
+    }
+
+    #[test]
+    fn a_torn_tail_waits_for_its_rest() {
+        let dir = TempDir::new();
+        let storage = LocalStorage::new();
+        let path = dir.file("e");
+        let mut writer = EventWriter::create(&storage, &path, 1.0).unwrap();
+        let event = proto::Event {
+            step: 5,
+            ..Default::default()
+        };
+        writer.write(&event).unwrap();
+        writer.finish().unwrap();
+        let whole = std::fs::read(&path).unwrap();
+        for cut in 0..whole.len() {
+            std::fs::write(&path, &whole[..cut]).unwrap();
+            let mut reader = EventReader::open(&storage, &path).unwrap();
+            let mut seen = 0;
+            while reader.read().unwrap().is_some() {
+                seen += 1;
+            }
+            assert!(seen < 2);
+            std::fs::write(&path, &whole).unwrap();
+            while let Some(last) = reader.read().unwrap() {
+                seen += 1;
+                assert_eq!(last.step == 5, seen == 2);
+            }
+            assert_eq!(seen, 2, "{cut}");
+        }
+    }
+
+    #[test]
+    fn what_is_no_event_is_data_loss() {
+        let dir = TempDir::new();
+        let storage = LocalStorage::new();
+        let path = dir.file("e");
+        let mut writer = EventWriter::create(&storage, &path, 1.0).unwrap();
+        writer.write_encoded(b"\xff\xff\xff").unwrap();
+        writer.finish().unwrap();
+        let mut reader = EventReader::open(&storage, &path).unwrap();
+        reader.read().unwrap().unwrap();
+        let status = reader.read().unwrap_err();
+        assert_eq!(status.code, downpour_graph::Code::DataLoss);
+    }
+}
