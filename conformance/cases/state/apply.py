@@ -15,15 +15,16 @@ SCALARS = dict(lr=0.1, alpha=0.3, beta1=0.9, beta2=0.99, beta1_power=0.81, beta2
 FLAGS = ("use_nesterov", "update_slots", "multiply_linear_by_lr")
 
 
-def slot(kind, name, shape, t, value=None):
+def slot(kind, name, shape, t, static=True):
     """A variable for one slot argument, initialised to values every update accepts."""
-    value = rnd(shape, t, 0.5, 2) if value is None else value
+    value = inp(rnd(shape, t, 0.5, 2), t)
+    known = tf.TensorShape(shape if static else None)
     if kind == "resource":
-        h = raw.VarHandleOp(dtype=t, shape=shape, shared_name=name, name=name)
-        init(raw.AssignVariableOp(resource=h, value=inp(value, t)))
+        h = raw.VarHandleOp(dtype=t, shape=known, shared_name=name, name=name)
+        init(raw.AssignVariableOp(resource=h, value=value))
         return h
-    v = raw.VariableV2(shape=shape, dtype=t, name=name)
-    init(raw.Assign(ref=v, value=inp(value, t)).op)
+    v = raw.VariableV2(shape=known, dtype=t, name=name)
+    init(raw.Assign(ref=v, value=value, validate_shape=static).op)
     return v
 
 
@@ -39,7 +40,7 @@ def build(op, t, shape=(4, 3), indices=(2, 0), index_type=tf.int32, change=None,
                 args[a.name] = (raw.VarHandleOp(dtype=t, shape=s, shared_name=a.name, name=a.name) if is_resource
                                 else raw.VariableV2(shape=s, dtype=t, name=a.name))
                 continue
-            args[a.name] = slot("resource" if is_resource else "ref", a.name, s, t)
+            args[a.name] = slot("resource" if is_resource else "ref", a.name, s, t, static=a.name not in change)
             slots.append(args[a.name])
         elif a.name == "indices":
             args[a.name] = inp(change.get("indices", list(indices)), index_type)

@@ -63,8 +63,6 @@ case("resource/uninitialized_read", lambda: read(raw.VarHandleOp(dtype=tf.float3
 case("resource/uninitialized_gather", lambda: raw.ResourceGather(
     resource=raw.VarHandleOp(dtype=tf.float32, shape=[2], shared_name="u"), indices=inp([0]), dtype=tf.float32), oracle="server")
 case("resource/uninitialized_shape", lambda: raw.VariableShape(input=raw.VarHandleOp(dtype=tf.float32, shape=[2], shared_name="u")), oracle="server")
-case("resource/read_wrong_dtype", lambda: read(res((2,), tf.float32), tf.int32), oracle="server")
-case("resource/assign_wrong_dtype", lambda: raw.AssignVariableOp(resource=res((2,), tf.float32), value=inp([1, 2])), oracle="server")
 
 
 def initialized():
@@ -99,7 +97,7 @@ for op in SCATTER:
             ref=ref((4, 2), t), indices=inp([[1, 3], [0, 2]]), updates=inp(rnd((2, 2, 2), t, lo), t))])
         case("ResourceScatter%s/%s" % (op, short(t)), lambda op=op, t=t, lo=lo: [steps(getattr(raw, "ResourceScatter" + op)(
             resource=h, indices=inp([1, 3, 1]), updates=inp([rnd((2,), t, lo)] * 3, t)), read(h, t)) for h in [res((4, 2), t)]][0])
-    for name, idx, ush in [("i64", [1, 3], (2, 2)), ("duplicate", [1, 1], None), ("scalar_update", [0, 2], ()), ("scalar_index", 1, (2,)),
+    for name, idx, ush in [("index_i64", [1, 3], (2, 2)), ("duplicate", [1, 1], None), ("scalar_update", [0, 2], ()), ("scalar_index", 1, (2,)),
                            ("range", [0, 4], (2, 2)), ("negative", [-1], (1, 2)), ("shape", [0, 1], (3, 2)), ("empty", [], (0, 2))]:
         def scatter(op=op, idx=idx, ush=ush, kind="ref"):
             upd = inp(np.full((2, 2), 2.0, np.float32)) if ush is None else inp(rnd(ush, lo=1, hi=3))

@@ -1,0 +1,92 @@
+"""String basics: AsString, StringJoin, StringFormat, Substr, lengths, case, hashing, numbers, files of names."""
+import numpy as np
+
+from registry import INTS, allowed, case, const, inp, raw, rnd, short, tf
+
+WORDS = ["", "a", "Hello, World", "  padded\t\n", "äöü ß €", "\U0001f600 emoji", "UPPER lower 123"]
+
+for t in allowed("AsString"):
+    case("AsString/" + short(t), lambda t=t: [raw.AsString(input=inp(rnd(s, t), t)) for s in [(2, 3), (), (0,)]])
+    if t.is_floating or t.is_complex:
+        for kw in (dict(precision=3), dict(scientific=True), dict(shortest=True), dict(precision=2, scientific=True), dict(width=12, precision=2),
+                   dict(width=12, precision=2, fill="0"), dict(width=10, fill="-"), dict(width=10, fill=" "), dict(width=10, fill="+"), dict(shortest=True, width=9)):
+            case("AsString/%s_%s" % (short(t), sorted(kw.items())), lambda t=t, kw=kw: raw.AsString(
+                input=inp([0, 1, -2.5, 3.14159265, 1e20, 1e-7, 123456789], t), **kw))
+    elif t.is_integer:
+        for kw in (dict(width=6), dict(width=6, fill="0"), dict(width=6, fill="-"), dict(fill="0"), dict(precision=3), dict(width=6, fill="ab")):
+            case("AsString/%s_%s" % (short(t), sorted(kw.items())), lambda t=t, kw=kw: raw.AsString(input=inp([0, 1, 99], t), **kw))
+for t in (tf.float32, tf.float64):
+    case("AsString/special_" + short(t), lambda t=t: raw.AsString(input=inp([np.inf, -np.inf, np.nan, -0.0, 1e38, 1e-38], t)))
+case("AsString/bad_both", lambda: raw.AsString(input=inp([1.0]), scientific=True, shortest=True))
+
+for sep in ("", ", ", "€"):
+    case("StringJoin/sep_%r" % sep, lambda sep=sep: [
+        raw.StringJoin(inputs=[inp(["a", "b"]), inp("-"), inp(["x", "y"])], separator=sep),
+        raw.StringJoin(inputs=[inp("a"), inp("b")], separator=sep), raw.StringJoin(inputs=[inp([["p"], ["q"]])], separator=sep)])
+case("StringJoin/mismatch", lambda: raw.StringJoin(inputs=[inp(["a", "b"]), inp(["x", "y", "z"])]))
+case("StringJoin/empty", lambda: raw.StringJoin(inputs=[inp(np.zeros((0,), object)), inp("x")]))
+for name, inputs, kw in [("one", [[1, 2, 3]], dict(template="value %s end")), ("two", [[1.5, 2.5], "text"], dict(template="%s and %s")),
+                         ("summarize", [list(range(20))], dict(template="%s", summarize=2)), ("summarize_all", [list(range(20))], dict(template="%s", summarize=-1)),
+                         ("matrix", [[[1, 2], [3, 4]]], dict(template="%s")), ("placeholder", [7], dict(template="a{}b", placeholder="{}")),
+                         ("scalar_bool", [True], dict(template="%s")), ("none", [], dict(template="nothing")), ("empty", [np.zeros((0, 2), np.float32)], dict(template="%s")),
+                         ("floats", [[1.0, 0.1, 1e10, float("nan")]], dict(template="%s")), ("cube", [np.arange(27, dtype=np.int32).reshape(3, 3, 3)], dict(template="%s", summarize=1))]:
+    case("StringFormat/" + name, lambda inputs=inputs, kw=kw: raw.StringFormat(inputs=[inp(v) for v in inputs], **kw))
+for it in INTS:
+    for unit in ("BYTE", "UTF8_CHAR"):
+        n = "%s_%s" % (short(it), unit)
+        case("Substr/" + n, lambda it=it, unit=unit: [raw.Substr(input=inp(WORDS[2:]), pos=inp(p, it), len=inp(k, it), unit=unit)
+                                                     for p, k in ((0, 3), (2, 100), (-3, 2), (1, 0))])
+        case("Substr/elementwise_" + n, lambda it=it, unit=unit: raw.Substr(
+            input=inp(["hello", "world!"]), pos=inp([1, 2], it), len=inp([2, 3], it), unit=unit))
+        case("Substr/broadcast_" + n, lambda it=it, unit=unit: raw.Substr(
+            input=inp([["hello"], ["world"]]), pos=inp([0, 1, 2], it), len=inp([1, 2, 3], it), unit=unit))
+        case("Substr/range_" + n, lambda it=it, unit=unit: raw.Substr(input=inp(["ab", "abcdef"]), pos=inp(4, it), len=inp(1, it), unit=unit))
+        case("Substr/range_negative_" + n, lambda it=it, unit=unit: raw.Substr(input=inp(["ab"]), pos=inp(-4, it), len=inp(1, it), unit=unit))
+        case("Substr/scalar_range_" + n, lambda it=it, unit=unit: raw.Substr(input=inp("ab"), pos=inp(3, it), len=inp(1, it), unit=unit))
+    case("Substr/shape_%s" % short(it), lambda it=it: raw.Substr(input=inp(["ab", "cd"]), pos=inp([0, 1, 1], it), len=inp([1, 1, 1], it)))
+    case("Substr/pos_len_%s" % short(it), lambda it=it: raw.Substr(input=inp(["ab", "cd"]), pos=inp([0, 1], it), len=inp([1], it)))
+for unit in ("BYTE", "UTF8_CHAR"):
+    case("StringLength/" + unit, lambda unit=unit: raw.StringLength(input=inp(WORDS), unit=unit))
+for op in ("StringLower", "StringUpper"):
+    for enc in ("", "utf-8"):
+        case("%s/%r" % (op, enc), lambda op=op, enc=enc: getattr(raw, op)(input=inp(WORDS), encoding=enc))
+    case("%s/bad_encoding" % op, lambda op=op: getattr(raw, op)(input=inp(["a"]), encoding="latin"))
+case("StringStrip", lambda: raw.StringStrip(input=inp(WORDS)))
+for op in ("StringToHashBucketFast", "StringToHashBucket"):
+    arg = "input" if op.endswith("Fast") else "string_tensor"
+    for n in (1, 10, 2**40):
+        case("%s/%d" % (op, n), lambda op=op, arg=arg, n=n: getattr(raw, op)(**{arg: inp(WORDS + ["x" * k for k in (15, 16, 17, 33, 64, 65, 200)])}, num_buckets=n))
+case("StringToHashBucketStrong", lambda: raw.StringToHashBucketStrong(input=inp(WORDS), num_buckets=1000, key=[123, 456]))
+for t in allowed("StringToNumber", "out_type"):
+    case("StringToNumber/" + short(t), lambda t=t: raw.StringToNumber(string_tensor=inp(["0", " 12 ", "7"]), out_type=t))
+    for bad in ("", "abc", "1x", "99999999999999999999999", "-5", "1.5", "1e3"):
+        case("StringToNumber/%s_%r" % (short(t), bad), lambda t=t, bad=bad: raw.StringToNumber(string_tensor=inp([bad]), out_type=t))
+case("StringToNumber/special", lambda: raw.StringToNumber(string_tensor=inp(["inf", "-inf", "nan", "+3", "1e-45", "3.4e39"]), out_type=tf.float32))
+for axes, keep in [([0], False), ([1], False), ([0, 1], False), ([1, 0], False), ([], False), ([0], True), ([-1], False), ([2], False), ([0, 0], False)]:
+    case("ReduceJoin/%s_%s" % (axes, keep), lambda axes=axes, keep=keep: raw.ReduceJoin(
+        inputs=inp([["a", "b", "c"], ["d", "e", "f"]]), reduction_indices=inp(axes, tf.int32), keep_dims=keep, separator="-"))
+for t in allowed("DecodeRaw", "out_type"):
+    # Only 0 and 1 are booleans on the wire.
+    data = [b"\0\1\1\0"] if t == tf.bool else [b"abcdefghijklmnop", b"ponmlkjihgfedcba"]
+    case("DecodeRaw/" + short(t), lambda t=t, data=data: [raw.DecodeRaw(bytes=inp(data), out_type=t, little_endian=le) for le in (True, False)])
+case("DecodeRaw/uneven", lambda: raw.DecodeRaw(bytes=inp(["abc"]), out_type=tf.int32))
+case("DecodeRaw/different", lambda: raw.DecodeRaw(bytes=inp(["abcd", "ab"]), out_type=tf.uint8))
+case("DecodeRaw/empty", lambda: raw.DecodeRaw(bytes=inp(np.zeros((0,), object)), out_type=tf.int32))
+for pad in (False, True):
+    case("Base64/%s" % pad, lambda pad=pad: [raw.EncodeBase64(input=inp(WORDS), pad=pad), raw.DecodeBase64(input=raw.EncodeBase64(input=inp(WORDS), pad=pad))])
+case("DecodeBase64/bad", lambda: raw.DecodeBase64(input=inp(["a?b="])))
+case("StringSplit", lambda: list(raw.StringSplit(input=inp(["a b  c", "", "d"]), delimiter=inp(" "))))
+case("StringSplit/keep_empty", lambda: list(raw.StringSplit(input=inp(["a,b,,c", ","]), delimiter=inp(","), skip_empty=False)))
+case("StringSplit/chars", lambda: list(raw.StringSplit(input=inp(["abc", ""]), delimiter=inp(""))))
+case("StringSplitV2", lambda: list(raw.StringSplitV2(input=inp(["a b  c", " x "], shape=[2]), sep=inp("", shape=[]))))
+case("StringSplitV2/sep", lambda: list(raw.StringSplitV2(input=inp(["a<>b<><>c", "<>"], shape=[2]), sep=inp("<>", shape=[]), maxsplit=1)))
+for pattern in ("a.*", "[0-9]+", "", "(ab|cd)e?"):
+    case("RegexFullMatch/%s" % pattern, lambda pattern=pattern: [raw.RegexFullMatch(input=inp(["abc", "123", "", "abe", "cd"]), pattern=inp(pattern)),
+                                                               raw.StaticRegexFullMatch(input=inp(["abc", "123", "", "abe", "cd"]), pattern=pattern)])
+for glob in (True, False):
+    case("RegexReplace/%s" % glob, lambda glob=glob: [raw.RegexReplace(input=inp(["a1b22c", "none"]), pattern=inp("([0-9]+)"), rewrite=inp("<\\1>"), replace_global=glob),
+                                                     raw.StaticRegexReplace(input=inp(["a1b22c"]), pattern="[0-9]", rewrite="", replace_global=glob)])
+case("RegexReplace/invalid", lambda: raw.RegexReplace(input=inp(["a"]), pattern=inp("(("), rewrite=inp("x")), text="wording of the regular expression library")
+case("ShardedFilename", lambda: [raw.ShardedFilename(basename=inp("dir/x"), shard=inp(3), num_shards=inp(12)), raw.ShardedFilespec(basename=inp("dir/x"), num_shards=inp(12))])
+case("Equal/strings", lambda: [raw.Equal(x=inp(["a", "b"]), y=inp(["a", "c"])), raw.NotEqual(x=inp(["a", "b"]), y=inp("a"))])
+case("const/strings_fold", lambda: raw.StringJoin(inputs=[const(["a", "b"]), const(["c", "d"])], separator="/"))
