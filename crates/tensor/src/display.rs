@@ -1,158 +1,229 @@
-//! How a tensor prints in errors, logs and `Print`/`Assert`/`AsString`-like ops: TensorFlow's
-//! `SummarizeValue` forms.
+//! How a tensor prints in errors, logs and ops like `Print`, `Assert` and `StringFormat`:
+//! TensorFlow's `SummarizeValue` in its two forms.
 
 use crate::{DType, Element, Tensor};
-use std::fmt::{self, Write as _};
+use std::fmt;
 
 impl Tensor {
-    /// The first `max_entries` elements with nested brackets, as TensorFlow's `SummarizeValue`
-    /// prints them; a negative number means all of them.
+    /// The first `max_entries` elements (all if negative) as TensorFlow prints them in errors:
+    /// no brackets around the whole, one pair around each row of more than one dimension, `...`
+    /// for what is left out.
+    ///
+    /// ```
+    /// use downpour_tensor::Tensor;
+    /// assert_eq!(Tensor::vector(vec![1i32, 2, 3, 4]).summarize(3), "1 2 3...");
+    /// ```
     pub fn summarize(&self, max_entries: i64) -> String {
-        let limit = usize::try_from(max_entries).unwrap_or(usize::MAX);
-        let texts = self.element_texts(limit);
+        let total = self.num_elements();
+        let limit = usize::try_from(max_entries).unwrap_or(total).min(total);
+        let texts = self.element_texts(0..limit, false);
         let mut out = String::new();
-        if self.shape().is_scalar() {
-            out.push_str(texts.first().map_or("", String::as_str));
-        } else if self.num_elements() == 0 {
-            // TensorFlow prints nothing for an empty tensor.
-        } else {
-            nested(self.dims(), &texts, self.num_elements(), &mut 0, &mut out);
+        if texts.is_none() || self.shape().is_scalar() {
+            out = texts.unwrap_or_else(|| self.opaque_texts(limit)).join(" ");
+        } else if let Some(texts) = texts {
+            rows(self.dims(), &texts, &mut 0, true, &mut out);
+        }
+        if limit < total {
+            out.push_str("...");
         }
         out
     }
 
-    /// Up to `limit` elements as TensorFlow's streams print them.
-    fn element_texts(&self, limit: usize) -> Vec<String> {
-        fn plain<T: Element>(t: &Tensor, limit: usize, f: impl Fn(T) -> String) -> Vec<String> {
-            t.as_slice::<T>()
-                .map(|s| s.iter().take(limit).map(|&v| f(v)).collect())
-                .unwrap_or_default()
+    /// The first and last `at_ends` elements of every dimension (all if negative) with nested
+    /// brackets and line breaks, strings in quotes: the form of `StringFormat` and `tf.print`.
+    ///
+    /// ```
+    /// use downpour_tensor::Tensor;
+    /// let t = Tensor::from_vec((0..10).collect(), [5, 2])?;
+    /// assert_eq!(t.summarize_nested(1), "[[0 1]\n ...\n [8 9]]");
+    /// # Ok::<(), downpour_tensor::TensorError>(())
+    /// ```
+    pub fn summarize_nested(&self, at_ends: i64) -> String {
+        let total = self.num_elements();
+        let ends = usize::try_from(at_ends).unwrap_or(total).min(total);
+        if self.element_texts(0..0, true).is_none() {
+            let texts = self.opaque_texts(ends).join(" ");
+            let more = if ends < total { "..." } else { "" };
+            return format!("[{texts}{more}]");
         }
+        let mut out = String::new();
+        self.nested(0, ends, 0, &mut out);
+        out
+    }
+
+    fn nested(&self, dim: usize, ends: usize, at: usize, out: &mut String) {
+        let dims = self.dims();
+        let Some(&count) = dims.get(dim) else {
+            let text = self.element_texts(at..at + 1, true);
+            out.push_str(text.iter().flatten().next().map_or("", String::as_str));
+            return;
+        };
+        let spacing = |out: &mut String| {
+            let inner = dims.len() - 1 - dim;
+            out.push_str(&"\n".repeat(inner));
+            out.push_str(&" ".repeat(if inner == 0 { 1 } else { dim + 1 }));
+        };
+        let row: usize = dims.iter().skip(dim + 1).product();
+        out.push('[');
+        for i in 0..ends.min(count) {
+            if i > 0 {
+                spacing(out);
+            }
+            self.nested(dim + 1, ends, at + row * i, out);
+        }
+        if count > ends.saturating_mul(2) {
+            spacing(out);
+            out.push_str("...");
+        }
+        for i in ends.max(count.saturating_sub(ends))..count {
+            spacing(out);
+            self.nested(dim + 1, ends, at + row * i, out);
+        }
+        out.push(']');
+    }
+
+    /// Elements `range` as text, or `None` for types that TensorFlow does not print.
+    fn element_texts(&self, range: std::ops::Range<usize>, quoted: bool) -> Option<Vec<String>> {
+        fn plain<T: Element>(
+            t: &Tensor,
+            range: std::ops::Range<usize>,
+            f: impl Fn(T) -> String,
+        ) -> Vec<String> {
+            let all = t.as_slice::<T>().unwrap_or_default();
+            let some = all.get(range).unwrap_or_default();
+            some.iter().map(|&v| f(v)).collect()
+        }
+        Some(match self.dtype() {
+            DType::Float => plain(self, range, float_text),
+            DType::Double => plain(self, range, double_text),
+            DType::Half => plain(self, range, |v: half::f16| float_text(v.to_f32())),
+            DType::BFloat16 => plain(self, range, |v: half::bf16| float_text(v.to_f32())),
+            DType::Int8 => plain(self, range, |v: i8| v.to_string()),
+            DType::Int16 => plain(self, range, |v: i16| v.to_string()),
+            DType::Int32 => plain(self, range, |v: i32| v.to_string()),
+            DType::Int64 => plain(self, range, |v: i64| v.to_string()),
+            DType::UInt8 => plain(self, range, |v: u8| v.to_string()),
+            DType::UInt16 => plain(self, range, |v: u16| v.to_string()),
+            DType::UInt32 => plain(self, range, |v: u32| v.to_string()),
+            DType::UInt64 => plain(self, range, |v: u64| v.to_string()),
+            DType::Bool => plain(self, range, |v: bool| u8::from(v).to_string()),
+            DType::String => {
+                let all = self.as_strings().unwrap_or_default();
+                let quote = if quoted { "\"" } else { "" };
+                let text = |s: &bytes::Bytes| format!("{quote}{}{quote}", escape(s));
+                all.get(range)
+                    .unwrap_or_default()
+                    .iter()
+                    .map(text)
+                    .collect()
+            }
+            _ => return None,
+        })
+    }
+
+    /// What stands for elements that are not printed.
+    fn opaque_texts(&self, limit: usize) -> Vec<String> {
         match self.dtype() {
-            DType::Float => plain(self, limit, |v: f32| {
-                shortest_float(v.into(), format!("{v}"))
-            }),
-            DType::Double => plain(self, limit, |v: f64| shortest_float(v, format!("{v}"))),
-            DType::Half => plain(self, limit, |v: half::f16| general_float(v.to_f64(), 6)),
-            DType::BFloat16 => plain(self, limit, |v: half::bf16| general_float(v.to_f64(), 6)),
-            DType::Int8 => plain(self, limit, |v: i8| v.to_string()),
-            DType::Int16 => plain(self, limit, |v: i16| v.to_string()),
-            DType::Int32 => plain(self, limit, |v: i32| v.to_string()),
-            DType::Int64 => plain(self, limit, |v: i64| v.to_string()),
-            DType::UInt8 => plain(self, limit, |v: u8| v.to_string()),
-            DType::UInt16 => plain(self, limit, |v: u16| v.to_string()),
-            DType::UInt32 => plain(self, limit, |v: u32| v.to_string()),
-            DType::UInt64 => plain(self, limit, |v: u64| v.to_string()),
-            DType::Bool => plain(self, limit, |v: bool| u8::from(v).to_string()),
-            DType::Complex64 => plain(self, limit, |v: crate::Complex32| {
-                format!(
-                    "({},{})",
-                    general_float(v.re.into(), 6),
-                    general_float(v.im.into(), 6)
-                )
-            }),
-            DType::Complex128 => plain(self, limit, |v: crate::Complex64| {
-                format!("({},{})", general_float(v.re, 6), general_float(v.im, 6))
-            }),
-            DType::String => self
-                .as_strings()
-                .map(|s| {
-                    let text = |b: &bytes::Bytes| String::from_utf8_lossy(b).into_owned();
-                    s.iter().take(limit).map(text).collect()
-                })
-                .unwrap_or_default(),
-            other => vec![format!("<{other}>"); self.num_elements().min(limit)],
+            DType::Resource => {
+                let handles = self.as_resources().unwrap_or_default();
+                let text = |h: &crate::ResourceHandle| {
+                    format!(
+                        "<ResourceHandle(name=\"{}\", device=\"{}\", container=\"{}\", type=\"{}\")>",
+                        h.name, h.device, h.container, h.type_name
+                    )
+                };
+                handles.iter().take(limit).map(text).collect()
+            }
+            DType::Variant => {
+                let variants = self.as_variants().unwrap_or_default();
+                let text = |v: &crate::Variant| format!("<{}>", v.0.type_name());
+                variants.iter().take(limit).map(text).collect()
+            }
+            _ => vec!["?".into(); limit],
         }
     }
 }
 
-fn nested(dims: &[usize], texts: &[String], total: usize, at: &mut usize, out: &mut String) {
+/// The elements in brackets per row; the outermost dimension has none of its own.
+fn rows(dims: &[usize], texts: &[String], at: &mut usize, outermost: bool, out: &mut String) {
     let Some((&n, rest)) = dims.split_first() else {
         return;
     };
-    out.push('[');
+    if *at >= texts.len() {
+        return;
+    }
     for i in 0..n {
-        if *at >= texts.len() {
-            if *at < total {
-                out.push_str("...");
-            }
-            break;
-        }
         if rest.is_empty() {
+            let Some(text) = texts.get(*at) else {
+                if !outermost {
+                    out.push_str("...");
+                }
+                return;
+            };
             if i > 0 {
                 out.push(' ');
             }
-            out.push_str(&texts[*at]);
+            out.push_str(text);
             *at += 1;
-        } else {
-            nested(rest, texts, total, at, out);
+        } else if *at < texts.len() {
+            out.push('[');
+            rows(rest, texts, at, false, out);
+            out.push(']');
         }
     }
-    out.push(']');
 }
 
-/// Shortest text that reads back as the same number, in TensorFlow's exponent style.
-fn shortest_float(value: f64, shortest: String) -> String {
-    if value.is_nan() {
-        return "nan".into();
+/// A string with everything but printable ASCII and UTF-8 escaped as in C.
+fn escape(bytes: &[u8]) -> String {
+    let mut out = String::with_capacity(bytes.len());
+    for chunk in bytes.utf8_chunks() {
+        for c in chunk.valid().chars() {
+            match c {
+                '\n' => out.push_str("\\n"),
+                '\r' => out.push_str("\\r"),
+                '\t' => out.push_str("\\t"),
+                '"' => out.push_str("\\\""),
+                '\'' => out.push_str("\\'"),
+                '\\' => out.push_str("\\\\"),
+                c if c.is_ascii_control() => out.push_str(&format!("\\{:03o}", c as u32)),
+                c => out.push(c),
+            }
+        }
+        for b in chunk.invalid() {
+            out.push_str(&format!("\\{b:03o}"));
+        }
     }
-    if value.is_infinite() {
-        return if value > 0.0 {
-            "inf".into()
-        } else {
-            "-inf".into()
-        };
-    }
-    let magnitude = value.abs();
-    if value != 0.0 && !(1e-4..1e6).contains(&magnitude) {
-        return exponent_form(&shortest);
-    }
-    shortest
-}
-
-/// Rewrites plain decimal digits as `d.ddde+XX`.
-fn exponent_form(plain: &str) -> String {
-    let (sign, digits) = match plain.strip_prefix('-') {
-        Some(rest) => ("-", rest),
-        None => ("", plain),
-    };
-    let (whole, fraction) = digits.split_once('.').unwrap_or((digits, ""));
-    let all: String = format!("{whole}{fraction}");
-    let first = all.find(|c| c != '0').unwrap_or(0);
-    let exponent = whole.len() as i64 - 1 - first as i64;
-    let mantissa = all[first..].trim_end_matches('0');
-    let (head, tail) = mantissa.split_at(1.min(mantissa.len()));
-    let mut out = format!("{sign}{head}");
-    if !tail.is_empty() {
-        let _ = write!(out, ".{tail}");
-    }
-    let _ = write!(
-        out,
-        "e{}{:02}",
-        if exponent < 0 { '-' } else { '+' },
-        exponent.abs()
-    );
     out
 }
 
+/// Six digits if they give the number back, else nine.
+fn float_text(value: f32) -> String {
+    let short = general_float(value.into(), 6);
+    if value.is_nan() || short.parse() == Ok(value) {
+        return short;
+    }
+    general_float(value.into(), 9)
+}
+
+/// Fifteen digits if they give the number back, else seventeen.
+fn double_text(value: f64) -> String {
+    let short = general_float(value, 15);
+    if value.is_nan() || short.parse() == Ok(value) {
+        return short;
+    }
+    general_float(value, 17)
+}
+
 /// C's `%.<precision>g`.
-pub(crate) fn general_float(value: f64, precision: usize) -> String {
+fn general_float(value: f64, precision: usize) -> String {
     if value.is_nan() {
         return "nan".into();
     }
     if value.is_infinite() {
-        return if value > 0.0 {
-            "inf".into()
-        } else {
-            "-inf".into()
-        };
+        return if value > 0.0 { "inf" } else { "-inf" }.into();
     }
     if value == 0.0 {
-        return if value.is_sign_negative() {
-            "-0".into()
-        } else {
-            "0".into()
-        };
+        return if value.is_sign_negative() { "-0" } else { "0" }.into();
     }
     let scientific = format!("{value:.*e}", precision - 1);
     let (mantissa, exponent) = scientific.split_once('e').unwrap_or((&scientific, "0"));
@@ -179,10 +250,10 @@ impl fmt::Debug for Tensor {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         write!(
             f,
-            "Tensor<{} {} {}>",
+            "Tensor<type: {} shape: {} values: {}>",
             self.dtype(),
             self.shape(),
-            self.summarize(8)
+            self.summarize(3)
         )
     }
 }
@@ -194,14 +265,44 @@ mod tests {
     #[test]
     fn values_print_as_tensorflow_prints_them() {
         let t = Tensor::from_vec(vec![1.0f32, 2.5, 1e-5, 1e10], [2, 2]).unwrap();
-        assert_eq!(t.summarize(-1), "[[1 2.5][1e-05 1e+10]]");
-        assert_eq!(t.summarize(3), "[[1 2.5][1e-05...]]");
+        assert_eq!(t.summarize(-1), "[1 2.5][1e-05 1e+10]");
+        assert_eq!(t.summarize(3), "[1 2.5][1e-05...]...");
+        assert_eq!(t.summarize(2), "[1 2.5]...");
         assert_eq!(Tensor::scalar(true).summarize(3), "1");
+        let v = Tensor::vector(vec![1i64, 2, 3, 4]);
+        assert_eq!(v.summarize(3), "1 2 3...");
         assert_eq!(
-            Tensor::vector(vec![1i64, 2, 3, 4]).summarize(3),
-            "[1 2 3...]"
+            format!("{v:?}"),
+            "Tensor<type: int64 shape: [4] values: 1 2 3...>"
         );
+        let c = Tensor::vector(vec![crate::Complex32::new(1.0, 2.0)]);
+        assert_eq!(c.summarize(3), "?");
         assert_eq!(general_float(123456789.0, 6), "1.23457e+08");
         assert_eq!(general_float(0.0001, 6), "0.0001");
+    }
+
+    #[test]
+    fn the_nested_form_shows_both_ends() {
+        let v = |n: i64| Tensor::vector((0..n).collect());
+        assert_eq!(v(7).summarize_nested(3), "[0 1 2 ... 4 5 6]");
+        assert_eq!(v(6).summarize_nested(3), "[0 1 2 3 4 5]");
+        assert_eq!(v(8).summarize_nested(0), "[ ...]");
+        let m = |dims: &[usize]| {
+            let n = dims.iter().product::<usize>() as i64;
+            Tensor::from_vec((0..n).collect(), dims).unwrap()
+        };
+        assert_eq!(
+            m(&[4, 4]).summarize_nested(1),
+            "[[0 ... 3]\n ...\n [12 ... 15]]"
+        );
+        let expect = "[[[0 1]\n  [2 3]]\n\n [[4 5]\n  [6 7]]]";
+        assert_eq!(m(&[2, 2, 2]).summarize_nested(1), expect);
+        assert_eq!(m(&[2, 0]).summarize_nested(3), "[\n ...]");
+        let s = Tensor::string(bytes::Bytes::from_static(b"a\"b\n\xff"));
+        assert_eq!(s.summarize_nested(3), "\"a\\\"b\\n\\377\"");
+        let f = Tensor::vector(vec![0.1f32, 1.0 / 3.0]);
+        assert_eq!(f.summarize_nested(3), "[0.1 0.333333343]");
+        let d = Tensor::vector(vec![1e10, 1.0 / 3.0]);
+        assert_eq!(d.summarize_nested(3), "[10000000000 0.33333333333333331]");
     }
 }

@@ -18,7 +18,7 @@ pub enum ShapeError {
     #[error("Shape must have rank at most {MAX_RANK}, but it has rank {0}")]
     Rank(usize),
     /// A size below zero.
-    #[error("Dimension {1} must be >= 0, but dimension {0} is {1}")]
+    #[error("Dimension {1} must be >= 0")]
     Negative(usize, i64),
     /// The number of elements does not fit.
     #[error("Shape [{0}] would have more than 2**63 - 1 elements")]
