@@ -20,7 +20,7 @@ pub mod record;
 pub mod storage;
 pub mod table;
 
-pub use storage::{LocalStorage, PendingFile, ReadAt, Storage, StreamFile};
+pub use storage::{LocalStorage, PendingFile, ReadAt, Storage, StorageHandle, StreamFile};
 
 #[cfg(test)]
 mod testing;

@@ -15,6 +15,7 @@ use bytes::Bytes;
 use downpour_graph::{Code, Result, Status};
 use std::fmt;
 use std::io;
+use std::sync::Arc;
 
 /// Reads anywhere in one open file.
 pub trait ReadAt: Send + Sync + fmt::Debug {
@@ -120,6 +121,10 @@ pub trait Storage: Send + Sync + fmt::Debug {
     /// Paths that match a pattern of `*`, `?` and `[…]` (none crosses a `/`), sorted.
     fn glob(&self, pattern: &str) -> Result<Vec<String>>;
 }
+
+/// The file system lent to kernels through their device's extensions.
+#[derive(Clone, Debug)]
+pub struct StorageHandle(pub Arc<dyn Storage>);
 
 /// Everything before the last `/` (`/` itself for a path in the root, empty without a `/`), as
 /// TensorFlow's `Dirname`.
