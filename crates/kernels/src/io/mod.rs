@@ -1,5 +1,37 @@
-//! Family `io`.
+//! Files, checkpoints, and the ops that check or print what flows by.
+//!
+//! Kernels reach files only through the [`Storage`] lent to their device; without one they use
+//! the local file system.
 
-use downpour_runtime::Registry;
+mod file;
 
-pub(crate) fn register(_registry: &mut Registry) {}
+use downpour_formats::{LocalStorage, Storage, StorageHandle};
+use downpour_graph::{Result, Status};
+use downpour_runtime::{Device, Registry};
+use std::sync::LazyLock;
+
+pub(crate) fn register(registry: &mut Registry) {
+    file::register(registry);
+}
+
+/// The file system of a device.
+pub(crate) fn storage(device: &Device) -> &dyn Storage {
+    static LOCAL: LazyLock<LocalStorage> = LazyLock::new(LocalStorage::new);
+    match device.extensions.get::<StorageHandle>() {
+        Some(handle) => &*handle.0,
+        None => &*LOCAL,
+    }
+}
+
+/// The last column of each line of a vocabulary file, as a candidate sampler wants it.
+pub(crate) fn read_vocabulary(device: &Device, path: &str) -> Result<Vec<f32>> {
+    let bytes = file::read_file(device, path)?;
+    let text = String::from_utf8_lossy(&bytes);
+    let weight = |line: &str| {
+        let last = line.rsplit(',').next().unwrap_or(line).trim();
+        last.parse().map_err(|_| {
+            Status::invalid_argument(format!("Wrong vocabulary format at line: {line}"))
+        })
+    };
+    text.lines().map(weight).collect()
+}

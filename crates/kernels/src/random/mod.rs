@@ -1,5 +1,45 @@
-//! Family `random`.
+//! Random numbers: TensorFlow's Philox streams, bit for bit.
+//!
+//! A stateful op owns a [`philox::Guarded`] generator; each run reserves a block of it whose
+//! size depends only on the output, so that results depend neither on threads nor on how steps
+//! interleave their work. Stateless ops derive the generator from their inputs.
 
+mod candidate;
+mod distribution;
+mod gamma;
+mod generator;
+mod multinomial;
+mod philox;
+mod poisson;
+mod sampler;
+mod shuffle;
+mod stateful;
+mod stateless;
+mod truncated;
+
+use downpour_graph::{Result, Status};
 use downpour_runtime::Registry;
+use downpour_tensor::{Shape, Tensor};
 
-pub(crate) fn register(_registry: &mut Registry) {}
+pub(crate) fn register(registry: &mut Registry) {
+    candidate::register(registry);
+    gamma::register(registry);
+    generator::register(registry);
+    multinomial::register(registry);
+    poisson::register(registry);
+    shuffle::register(registry);
+    stateful::register(registry);
+    stateless::register(registry);
+    truncated::register(registry);
+}
+
+/// The output shape given by a vector of integers.
+fn shape_arg(tensor: &Tensor) -> Result<Shape> {
+    if tensor.rank() != 1 {
+        return Err(Status::invalid_argument(format!(
+            "shape must be a vector of {{int32,int64}}, got shape {}",
+            tensor.shape()
+        )));
+    }
+    crate::args::shape(tensor)
+}

@@ -1,5 +1,54 @@
-//! Family `strings`.
+//! Ops on strings. A string is bytes: nothing here assumes UTF-8 unless the op says so.
 
-use downpour_runtime::Registry;
+mod as_string;
+mod base64;
+mod edit;
+mod format;
+mod hash;
+mod join;
+mod number;
+mod pattern;
+mod printf;
+mod raw;
+mod regex;
+mod split;
+mod substr;
 
-pub(crate) fn register(_registry: &mut Registry) {}
+use bytes::Bytes;
+use downpour_graph::Result;
+use downpour_runtime::{OpContext, Registry};
+use downpour_tensor::Tensor;
+
+pub(crate) fn register(registry: &mut Registry) {
+    as_string::register(registry);
+    base64::register(registry);
+    edit::register(registry);
+    format::register(registry);
+    hash::register(registry);
+    join::register(registry);
+    number::register(registry);
+    raw::register(registry);
+    regex::register(registry);
+    split::register(registry);
+    substr::register(registry);
+}
+
+/// Sets output 0 to input 0 with `f` applied to every string. Strings come out no longer than a
+/// small multiple of what they were, so no budget is asked.
+fn map(ctx: &mut OpContext<'_>, f: impl Fn(&Bytes) -> Result<Bytes>) -> Result<()> {
+    let mut strings = ctx.take(0)?;
+    for s in strings.make_mut_strings()? {
+        *s = f(s)?;
+    }
+    ctx.set_output(0, strings);
+    Ok(())
+}
+
+/// The string scalar in input `i`, or `None` if it has another shape.
+fn scalar<'a>(ctx: &'a OpContext<'_>, i: usize) -> Result<Option<&'a Bytes>> {
+    let tensor: &Tensor = ctx.input(i)?;
+    Ok(match (tensor.rank(), tensor.as_strings()?) {
+        (0, [value]) => Some(value),
+        _ => None,
+    })
+}
