@@ -1,0 +1,45 @@
+//! TFRecord files (plain and compressed), examples, the checkpoint state file, cluster texts.
+
+use bytes::Bytes;
+use downpour_formats::checkpoint_state::CheckpointState;
+use downpour_formats::example::{parse_example, parse_sequence_example};
+use downpour_formats::record::{Compression, RecordOptions, RecordReader};
+use downpour_graph::DeviceName;
+use downpour_net::ClusterSpec;
+use std::process::ExitCode;
+
+fn main() -> ExitCode {
+    let mut seeds = downpour_fuzz::files("crates/formats/tests/fixtures", |n| {
+        matches!(
+            n,
+            "plain" | "gzip" | "zlib" | "example" | "sequence" | "odd" | "relative"
+        )
+    });
+    seeds.push(br#"{"ps": ["a:1", "b:2"], "worker": {"7": "[::1]:3"}}"#.to_vec());
+    seeds.push(b"/job:ps/replica:0/task:1/device:CPU:0".to_vec());
+    downpour_fuzz::fuzz("records", seeds, |input| {
+        let bytes = Bytes::copy_from_slice(input);
+        for kind in ["", "GZIP", "ZLIB"] {
+            let options = RecordOptions {
+                compression: Compression::from_option(kind),
+                ..Default::default()
+            };
+            let mut reader = RecordReader::new(Box::new(bytes.clone()), options);
+            for _ in 0..100 {
+                match reader.read() {
+                    Ok(Some(_)) => {}
+                    _ => break,
+                }
+            }
+        }
+        let _ = parse_example(input);
+        let _ = parse_sequence_example(input);
+        let _ = CheckpointState::parse(input);
+        if let Ok(text) = std::str::from_utf8(input) {
+            let _ = ClusterSpec::from_json(text);
+            if let Ok(name) = DeviceName::parse(text) {
+                assert_eq!(DeviceName::parse(&name.to_string()).as_ref(), Ok(&name));
+            }
+        }
+    })
+}
