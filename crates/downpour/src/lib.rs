@@ -1,1 +1,12 @@
+//! Downpour: distributed TensorFlow, rebuilt in Rust.
+//!
+//! This crate wires the others into a [`Server`], one task of a cluster: a master, a worker, its
+//! devices and kernels behind one address. A stock TensorFlow client connects to it with
+//! `tf.compat.v1.Session("grpc://host:port")`.
 
+mod machine;
+mod server;
+
+pub use downpour_graph::{Code, Status};
+pub use downpour_net::{ClusterError, ClusterSpec, Limits};
+pub use server::{Server, ServerConfig, ServerError};

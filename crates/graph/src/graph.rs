@@ -202,6 +202,36 @@ impl Graph {
         self.gradients.get(name).map(String::as_str)
     }
 
+    /// Ids so that producers come before consumers. Nodes that can only be reached through a
+    /// loop's back edge are left out.
+    pub fn topological_order(&self) -> Vec<NodeId> {
+        let mut pending = vec![0usize; self.len()];
+        let mut consumers: Vec<Vec<NodeId>> = vec![Vec::new(); self.len()];
+        for (id, node) in self.nodes() {
+            let inputs = node.inputs.iter().map(|e| e.node);
+            for source in inputs.chain(node.control_inputs.iter().copied()) {
+                pending[id.index()] += 1;
+                consumers[source.index()].push(id);
+            }
+        }
+        let mut order: Vec<NodeId> = self
+            .nodes()
+            .map(|(id, _)| id)
+            .filter(|id| pending[id.index()] == 0)
+            .collect();
+        let mut next = 0;
+        while let Some(&id) = order.get(next) {
+            next += 1;
+            for &consumer in &consumers[id.index()] {
+                pending[consumer.index()] -= 1;
+                if pending[consumer.index()] == 0 {
+                    order.push(consumer);
+                }
+            }
+        }
+        order
+    }
+
     /// Versions of the producer.
     pub fn versions(&self) -> &Versions {
         &self.versions

@@ -10,13 +10,14 @@ use std::sync::{Arc, LazyLock, OnceLock};
 /// Tab-separated: op, inputs, outputs, attributes, flags.
 const TABLE: &str = include_str!("ops.tsv");
 
-static INDEX: LazyLock<HashMap<&'static str, (&'static str, OnceLock<Arc<OpDef>>)>> =
-    LazyLock::new(|| {
-        TABLE
-            .lines()
-            .filter_map(|line| Some((line.split('\t').next()?, (line, OnceLock::new()))))
-            .collect()
-    });
+type Line = (&'static str, OnceLock<Arc<OpDef>>);
+
+static INDEX: LazyLock<HashMap<&'static str, Line>> = LazyLock::new(|| {
+    TABLE
+        .lines()
+        .filter_map(|line| Some((line.split('\t').next()?, (line, OnceLock::new()))))
+        .collect()
+});
 
 /// The signature of op `name`.
 pub fn find_op(name: &str) -> Option<Arc<OpDef>> {

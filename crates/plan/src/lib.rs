@@ -1,1 +1,13 @@
+//! From a session's graph and a request to what each task runs. Pure functions: graph in, graph
+//! out; no kernels, no clock, no locks.
+//!
+//! In the order a request meets them: [`rewrite`] (feeds and fetches become nodes, the rest is
+//! pruned), [`merge_common`] (common subexpressions), [`place`] (devices).
 
+mod cse;
+mod place;
+mod rewrite;
+
+pub use cse::merge_common;
+pub use place::{Placement, place};
+pub use rewrite::{Endpoints, Request, rewrite};

@@ -29,7 +29,7 @@ pub struct Device {
     pub memory: MemoryBudget,
     /// Things lent to kernels, by type.
     pub extensions: Extensions,
-    threads: ExecutorThreads,
+    threads: Arc<ExecutorThreads>,
 }
 
 impl Device {
@@ -49,7 +49,20 @@ impl Device {
             resources: Arc::new(ResourceManager::new()),
             memory,
             extensions,
-            threads: ExecutorThreads::start(threads.max(1)),
+            threads: Arc::new(ExecutorThreads::start(threads.max(1))),
+        }
+    }
+
+    /// The same device with resources of its own, for a session that shares none.
+    pub fn isolated(&self) -> Device {
+        Device {
+            name: self.name.clone(),
+            incarnation: self.incarnation,
+            default_container: self.default_container.clone(),
+            resources: Arc::new(ResourceManager::new()),
+            memory: self.memory,
+            extensions: self.extensions.clone(),
+            threads: self.threads.clone(),
         }
     }
 

@@ -20,7 +20,7 @@ pub(crate) fn fold(graph: &Graph, env: &CompileEnv<'_>) -> Graph {
     let step = Arc::new(StepEnv::new(0, env.device.clone(), Cancellation::new()));
     let mut known: HashMap<Edge, Tensor> = HashMap::new();
     let mut folded: HashMap<NodeId, Vec<Tensor>> = HashMap::new();
-    for id in topological(graph) {
+    for id in graph.topological_order() {
         let node = graph.node(id);
         if node.op_name() == "Const" {
             if node.control_inputs.is_empty()
@@ -214,37 +214,4 @@ fn drop_unused(nodes: Vec<Option<Arc<Node>>>, graph: &Graph) -> Graph {
         }
     }
     Graph::from_checked(kept, graph)
-}
-
-/// Node ids so that inputs come first; nodes in loops (reachable only through a back edge) last.
-fn topological(graph: &Graph) -> Vec<NodeId> {
-    let mut pending = vec![0usize; graph.len()];
-    let mut consumers: Vec<Vec<NodeId>> = vec![Vec::new(); graph.len()];
-    for (id, node) in graph.nodes() {
-        let sources = node
-            .inputs
-            .iter()
-            .map(|e| e.node)
-            .chain(node.control_inputs.iter().copied());
-        for source in sources {
-            pending[id.index()] += 1;
-            consumers[source.index()].push(id);
-        }
-    }
-    let mut order: Vec<NodeId> = graph
-        .nodes()
-        .map(|(id, _)| id)
-        .filter(|id| pending[id.index()] == 0)
-        .collect();
-    let mut at = 0;
-    while let Some(&id) = order.get(at) {
-        at += 1;
-        for &next in &consumers[id.index()] {
-            pending[next.index()] -= 1;
-            if pending[next.index()] == 0 {
-                order.push(next);
-            }
-        }
-    }
-    order
 }

@@ -24,7 +24,7 @@ pub use device::{Device, Extensions, MemoryBudget, parallel_for, parallel_ranges
 pub use executor::{Step, StepEnv};
 pub use kernel::{AsyncKernel, AsyncOp, Built, Kernel, KernelBuilder, NodeInfo, OpContext, Value};
 pub use plan::{CompileEnv, KernelCache, Plan};
-pub use registry::{Registration, Registry};
+pub use registry::{Factory, Registration, Registry};
 pub use rendezvous::{Delivery, Rendezvous};
 pub use resource::{Resource, ResourceManager};
 pub use trace::{NodeTrace, Trace};

@@ -16,7 +16,7 @@ pub struct Registration {
     /// For each constrained `type` attribute, the types the kernel takes.
     pub types: Vec<(&'static str, &'static [DType])>,
     /// Builds the kernel.
-    pub factory: Factory,
+    pub(crate) factory: Factory,
 }
 
 /// All kernels of a process.

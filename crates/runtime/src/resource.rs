@@ -47,6 +47,17 @@ impl ResourceManager {
         })
     }
 
+    /// TensorFlow's NOT_FOUND for a resource that is not here; `type_name` is its C++ type.
+    pub fn not_found(&self, container: &str, name: &str, type_name: &str) -> Status {
+        Status::not_found(if self.containers.lock().contains_key(container) {
+            format!("Resource {container}/{name}/{type_name} does not exist.")
+        } else {
+            format!(
+                "Container {container} does not exist. (Could not find resource: {container}/{name})"
+            )
+        })
+    }
+
     /// The `R` called `name`; made by `create` if it does not exist. `create` runs under the
     /// manager's lock and must not call back into it.
     pub fn find_or_create<R: Resource>(
@@ -158,6 +169,14 @@ mod tests {
                 .unwrap_err()
                 .message
                 .contains("ps/w/Variable")
+        );
+        assert_eq!(
+            m.not_found("ps", "w", "T").message,
+            "Resource ps/w/T does not exist."
+        );
+        assert_eq!(
+            m.not_found("x", "w", "T").message,
+            "Container x does not exist. (Could not find resource: x/w)"
         );
         assert_eq!(m.list(), [("ps".into(), "v".into(), "N10tensorflow3VarE")]);
         m.clear("ps");

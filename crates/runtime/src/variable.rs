@@ -5,13 +5,14 @@
 
 use crate::resource::Resource;
 use downpour_graph::Result;
-use downpour_tensor::Tensor;
+use downpour_tensor::{DType, Shape, Tensor};
 use parking_lot::{Mutex, MutexGuard};
 use std::sync::Arc;
 
 /// A mutable cell that holds a tensor once it is initialised.
 #[derive(Debug, Default)]
 pub struct Variable {
+    declared: Option<(DType, Shape)>,
     value: Mutex<Option<Tensor>>,
 }
 
@@ -27,8 +28,29 @@ impl Variable {
     /// A variable with a value.
     pub fn with_value(value: Tensor) -> Variable {
         Variable {
+            declared: None,
             value: Mutex::new(Some(value)),
         }
+    }
+
+    /// A variable whose node declares what it will hold. Without elements there is nothing to
+    /// assign, so such a variable is initialised from the start.
+    pub fn declared(dtype: DType, shape: Shape) -> Variable {
+        let empty = shape.num_elements() == 0;
+        let value = if empty {
+            Tensor::zeros(dtype, shape.clone()).ok()
+        } else {
+            None
+        };
+        Variable {
+            declared: Some((dtype, shape)),
+            value: Mutex::new(value),
+        }
+    }
+
+    /// What the variable's node declared, if it did.
+    pub fn declaration(&self) -> Option<&(DType, Shape)> {
+        self.declared.as_ref()
     }
 
     /// A snapshot, or `None` before initialisation.

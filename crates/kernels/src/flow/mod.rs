@@ -4,10 +4,12 @@
 
 mod identity;
 mod source;
+mod transfer;
 
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
     identity::register(registry);
     source::register(registry);
+    transfer::register(registry);
 }

@@ -1,11 +1,26 @@
-//! Variables and the ops that change them.
+//! Variables and the ops that change them. An op that exists for references and for handles is
+//! written once and opened through [`door`].
 
+mod arith;
+mod assign;
+mod count;
+mod door;
+mod number;
+mod optimizer;
+mod pass;
 mod ref_variable;
 mod resource_variable;
+mod temporary;
+#[cfg(test)]
+mod testing;
 
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
     ref_variable::register(registry);
     resource_variable::register(registry);
+    temporary::register(registry);
+    assign::register(registry);
+    count::register(registry);
+    optimizer::register(registry);
 }

@@ -1,14 +1,40 @@
-//! Variables by reference: `VariableV2` and its assignments.
+//! Variables by reference: `VariableV2`, `Assign`, `IsVariableInitialized`.
 
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, Registry, Resource, Variable};
-use downpour_tensor::Tensor;
+use downpour_tensor::{DType, Shape, Tensor};
 use std::sync::Arc;
 
-pub(crate) fn register(r: &mut Registry) {
+/// Types `Assign` has a kernel for.
+const ASSIGNED: &[DType] = &[
+    DType::Half,
+    DType::BFloat16,
+    DType::Float,
+    DType::Double,
+    DType::Int8,
+    DType::Int16,
+    DType::Int32,
+    DType::Int64,
+    DType::UInt8,
+    DType::UInt16,
+    DType::UInt32,
+    DType::UInt64,
+    DType::Complex64,
+    DType::Complex128,
+    DType::Bool,
+    DType::String,
+    DType::Resource,
+    DType::Variant,
+    DType::QInt8,
+    DType::QUInt8,
+    DType::QUInt16,
+    DType::QInt32,
+];
+
+pub(super) fn register(r: &mut Registry) {
     r.add("VariableV2", variable);
     r.add("Variable", variable);
-    r.add("Assign", assign);
+    r.add_typed("Assign", &[("T", ASSIGNED)], assign);
     r.add("IsVariableInitialized", |_| {
         Built::cheap(|ctx| {
             let initialized = ctx.input_ref(0)?.is_initialized();
@@ -20,7 +46,7 @@ pub(crate) fn register(r: &mut Registry) {
 
 /// The variable of a `VariableV2` node: kept apart from resource variables of the same name, as
 /// in TensorFlow.
-struct RefVariable(Arc<Variable>);
+pub(crate) struct RefVariable(pub(crate) Arc<Variable>);
 
 impl Resource for RefVariable {
     fn type_name(&self) -> &'static str {
@@ -28,15 +54,39 @@ impl Resource for RefVariable {
     }
 }
 
+/// The attribute `shape` of a variable's node: of unknown rank means a scalar.
+pub(super) fn declared_shape(b: &KernelBuilder<'_>) -> Result<Shape> {
+    let shape = b.attrs().shape("shape")?;
+    match (shape.to_shape(), shape.rank()) {
+        (Some(shape), _) => Ok(shape),
+        (None, None) => Ok(Shape::scalar()),
+        _ => Err(Status::invalid_argument(format!(
+            "Shape {shape} is not fully defined"
+        ))),
+    }
+}
+
 fn variable(b: &KernelBuilder<'_>) -> Result<Built> {
     let (container, name) = b.resource_name()?;
+    let (dtype, shape) = (b.attrs().dtype("dtype")?, declared_shape(b)?);
     Built::cheap(move |ctx| {
         let found = ctx
             .device()
             .resources
             .find_or_create(&container, &name, || {
-                Ok(RefVariable(Arc::new(Variable::new())))
+                Ok(RefVariable(Arc::new(Variable::declared(
+                    dtype,
+                    shape.clone(),
+                ))))
             })?;
+        if let Some((other, _)) = found.0.declaration()
+            && *other != dtype
+        {
+            return Err(Status::internal(format!(
+                "Output 0 of type {other}_ref does not match declared output type {dtype}_ref for node {{{{node {}}}}}",
+                ctx.name()
+            )));
+        }
         ctx.set_output_ref(0, found.0.clone());
         Ok(())
     })
@@ -47,12 +97,13 @@ fn assign(b: &KernelBuilder<'_>) -> Result<Built> {
     Built::cheap(move |ctx| {
         let (variable, value) = (ctx.input_ref(0)?, ctx.take(1)?);
         variable.update(|old| {
-            if let (true, Some(old)) = (validate, &*old)
-                && old.shape() != value.shape()
+            let declared = variable.declaration().map(|(_, shape)| shape);
+            let shape = old.as_ref().map(Tensor::shape).or(declared);
+            if let (true, Some(shape)) = (validate, shape)
+                && shape != value.shape()
             {
                 return Err(Status::invalid_argument(format!(
-                    "Assign requires shapes of both tensors to match. lhs shape= {} rhs shape= {}",
-                    old.shape(),
+                    "Assign requires shapes of both tensors to match. lhs shape= {shape} rhs shape= {}",
                     value.shape()
                 )));
             }
@@ -109,5 +160,67 @@ mod tests {
             "{}",
             e.message
         );
+    }
+
+    fn variable(name: &str, dtype: DType, dims: &[i64]) -> downpour_graph::NodeDef {
+        let shape = PartialShape::checked(dims.iter().copied()).unwrap();
+        let shared = ("shared_name", "shared".into());
+        node(
+            name,
+            "VariableV2",
+            &[],
+            &[("dtype", dtype.into()), ("shape", shape.into()), shared],
+        )
+    }
+
+    #[test]
+    fn a_declared_shape_binds_the_first_assignment_and_a_type_everyone() {
+        let d = device();
+        let t = ("T", DType::Float.into());
+        let arg = node("x", "_Arg", &[], &[t.clone(), ("index", 0i64.into())]);
+        let write = |v| {
+            vec![
+                v,
+                arg.clone(),
+                node("a", "Assign", &["v", "x"], std::slice::from_ref(&t)),
+            ]
+        };
+        let e = run_on(
+            &d,
+            write(variable("v", DType::Float, &[2])),
+            vec![floats(&[1.0])],
+        );
+        let e = e.unwrap_err().message;
+        assert!(e.contains("lhs shape= [2] rhs shape= [1]"), "{e}");
+        let other = vec![variable("w", DType::Int32, &[2])];
+        let e = run_on(&d, other, vec![]).unwrap_err().message;
+        assert!(
+            e.starts_with("Output 0 of type float_ref does not match declared output type int32_ref for node {{node w}}"),
+            "{e}"
+        );
+        let partial = vec![variable("v", DType::Float, &[-1, 2])];
+        let e = run_on(&d, partial, vec![]).unwrap_err().message;
+        assert!(e.starts_with("Shape [?,2] is not fully defined"), "{e}");
+    }
+
+    #[test]
+    fn a_variable_without_elements_needs_no_assignment() {
+        let nodes = vec![
+            variable("v", DType::Float, &[0]),
+            node(
+                "i",
+                "IsVariableInitialized",
+                &["v"],
+                &[("dtype", DType::Float.into())],
+            ),
+            node(
+                "r",
+                "_Retval",
+                &["i"],
+                &[("T", DType::Bool.into()), ("index", 0i64.into())],
+            ),
+        ];
+        let out = run_on(&device(), nodes, vec![]).unwrap();
+        assert_eq!(out[0].as_slice::<bool>().unwrap(), [true]);
     }
 }

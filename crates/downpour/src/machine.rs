@@ -1,0 +1,49 @@
+//! What the operating system says of this machine: randomness, time, memory, cores. The rest of
+//! the product gets these as values.
+
+use std::hash::{BuildHasher, Hasher};
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// A random number from the operating system's source (through the hash map's seed).
+pub(crate) fn random() -> u64 {
+    std::collections::hash_map::RandomState::new()
+        .build_hasher()
+        .finish()
+}
+
+/// Nanoseconds since 1970; 0 on a clock before that.
+pub(crate) fn now_ns() -> i64 {
+    SystemTime::now()
+        .duration_since(UNIX_EPOCH)
+        .ok()
+        .and_then(|d| i64::try_from(d.as_nanos()).ok())
+        .unwrap_or(0)
+}
+
+/// Bytes of physical memory that this process may use, or a guess.
+pub(crate) fn memory_bytes() -> usize {
+    const GUESS: usize = 4 << 30;
+    let total = std::fs::read_to_string("/proc/meminfo")
+        .ok()
+        .and_then(|text| {
+            let line = text.lines().find_map(|l| l.strip_prefix("MemTotal:"))?;
+            line.split_whitespace()
+                .next()?
+                .parse::<usize>()
+                .ok()
+                .map(|kib| kib << 10)
+        });
+    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max")
+        .ok()
+        .and_then(|text| text.trim().parse::<usize>().ok());
+    match (total, group) {
+        (Some(a), Some(b)) => a.min(b),
+        (Some(a), None) | (None, Some(a)) => a,
+        (None, None) => GUESS,
+    }
+}
+
+/// Cores this process may use.
+pub(crate) fn cores() -> usize {
+    std::thread::available_parallelism().map_or(1, usize::from)
+}

@@ -1,0 +1,142 @@
+//! One task of a cluster, ready to serve.
+
+use crate::machine;
+use downpour_master::{Master, MasterConfig, MasterShell};
+use downpour_net::{ClusterError, ClusterSpec, Limits, Listener};
+use downpour_runtime::{Device, Extensions, MemoryBudget, Registry};
+use downpour_wire::Budget;
+use downpour_worker::{Worker, WorkerConfig};
+use std::future::Future;
+use std::net::SocketAddr;
+use std::sync::Arc;
+
+/// Which task to be, and how.
+#[derive(Clone, Debug)]
+pub struct ServerConfig {
+    /// All jobs and tasks.
+    pub cluster: ClusterSpec,
+    /// This task's job.
+    pub job: String,
+    /// This task's index.
+    pub task: u32,
+    /// Address to listen on instead of the one in the cluster.
+    pub bind: Option<String>,
+    /// Bounds.
+    pub limits: Limits,
+    /// Executor threads; as many as cores if not given.
+    pub threads: Option<usize>,
+}
+
+/// Why a server cannot start or go on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ServerError {
+    /// The cluster does not fit the task.
+    Cluster(ClusterError),
+    /// The address cannot be bound.
+    Bind {
+        /// Address.
+        address: String,
+        /// The system's reason.
+        source: std::io::Error,
+    },
+    /// The network failed while serving.
+    Serve(tonic::transport::Error),
+}
+
+impl std::fmt::Display for ServerError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ServerError::Cluster(e) => e.fmt(f),
+            ServerError::Bind { address, source } => {
+                write!(f, "cannot listen on {address}: {source}")
+            }
+            ServerError::Serve(e) => write!(f, "the server stopped: {e}"),
+        }
+    }
+}
+
+impl std::error::Error for ServerError {}
+
+impl From<ClusterError> for ServerError {
+    fn from(e: ClusterError) -> ServerError {
+        ServerError::Cluster(e)
+    }
+}
+
+/// A task that listens but does not serve yet.
+pub struct Server {
+    listener: Listener,
+    master: Arc<Master>,
+    limits: Limits,
+    name: String,
+}
+
+impl Server {
+    /// Binds the task's own address and prepares its devices and kernels.
+    pub async fn bind(config: ServerConfig) -> Result<Server, ServerError> {
+        let address = config.cluster.address(&config.job, config.task)?.to_owned();
+        let address = config.bind.unwrap_or(address);
+        let listener = Listener::bind(&address)
+            .await
+            .map_err(|source| ServerError::Bind { address, source })?;
+        let name = format!("/job:{}/replica:0/task:{}", config.job, config.task);
+        let mut registry = Registry::new();
+        downpour_kernels::register(&mut registry);
+        // A tensor may not take more than most of the machine: a larger one would only get the
+        // process killed.
+        let memory = MemoryBudget {
+            max_tensor_bytes: machine::memory_bytes() / 4 * 3,
+        };
+        let device = Arc::new(Device::cpu(
+            format!("{name}/device:CPU:0"),
+            &config.job,
+            machine::random().max(1),
+            config.threads.unwrap_or_else(machine::cores),
+            memory,
+            Extensions::default(),
+        ));
+        let worker = Arc::new(Worker::new(WorkerConfig {
+            name: name.clone(),
+            registry: Arc::new(registry),
+            device,
+            clock: machine::now_ns,
+        }));
+        let master = Arc::new(Master::new(MasterConfig {
+            task: worker,
+            limits: config.limits,
+            budget: Budget::default(),
+            random: machine::random,
+        }));
+        Ok(Server {
+            listener,
+            master,
+            limits: config.limits,
+            name,
+        })
+    }
+
+    /// The address that was bound.
+    pub fn address(&self) -> SocketAddr {
+        self.listener.address()
+    }
+
+    /// `/job:J/replica:0/task:N`.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Serves until `stop` resolves; then running steps end and open calls are answered.
+    pub async fn serve(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServerError> {
+        let shell = MasterShell::service(self.master.clone(), self.limits.message_bytes);
+        let routes = tonic::service::Routes::new(shell);
+        let master = self.master;
+        let stop = async move {
+            stop.await;
+            master.shut_down();
+        };
+        downpour_net::serve(self.listener, routes, self.limits, stop)
+            .await
+            .map_err(ServerError::Serve)
+    }
+}

@@ -1,0 +1,58 @@
+//! `_Send` and `_Recv`: hand-over of a tensor through the step's rendezvous.
+
+use downpour_graph::{Result, Status};
+use downpour_runtime::{Built, Delivery, KernelBuilder, Registry, Value};
+use smallvec::smallvec;
+
+pub(crate) fn register(r: &mut Registry) {
+    for op in ["_Send", "_HostSend"] {
+        r.add(op, send);
+    }
+    for op in ["_Recv", "_HostRecv"] {
+        r.add(op, recv);
+    }
+}
+
+/// The part of a rendezvous key that is the same for every run of a node.
+fn key_prefix(b: &KernelBuilder<'_>) -> Result<String> {
+    let attrs = b.attrs();
+    Ok(format!(
+        "{};{:016x};{};{}",
+        attrs.str("send_device")?,
+        attrs.int("send_device_incarnation")? as u64,
+        attrs.str("recv_device")?,
+        attrs.str("tensor_name")?
+    ))
+}
+
+fn send(b: &KernelBuilder<'_>) -> Result<Built> {
+    let prefix = key_prefix(b)?;
+    Built::cheap(move |ctx| {
+        let (frame, iter) = ctx.frame_iter();
+        // A dead input arrives as no input at all.
+        let tensor = ctx.take(0).ok();
+        ctx.env()
+            .rendezvous
+            .send(&format!("{prefix};{frame}:{iter}"), Delivery { tensor })
+    })
+}
+
+fn recv(b: &KernelBuilder<'_>) -> Result<Built> {
+    let prefix = key_prefix(b)?;
+    let dtype = b.attrs().dtype("tensor_type")?;
+    Built::waiting(move |op| {
+        let (frame, iter) = op.frame_iter();
+        let key = format!("{prefix};{frame}:{iter}");
+        let rendezvous = op.env().rendezvous.clone();
+        rendezvous.recv(&key, move |delivery| {
+            op.finish_values(delivery.and_then(|d| match d.tensor {
+                None => Ok(smallvec![None]),
+                Some(t) if t.dtype() == dtype => Ok(smallvec![Some(Value::Tensor(t))]),
+                Some(t) => Err(Status::invalid_argument(format!(
+                    "a tensor of type {} was sent where {dtype} is received",
+                    t.dtype()
+                ))),
+            }));
+        });
+    })
+}

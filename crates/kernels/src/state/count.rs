@@ -1,0 +1,62 @@
+//! `CountUpTo`: gives a counter's value and adds one, until a limit.
+
+use super::door::Door;
+use crate::types::{INDEX, with_type};
+use downpour_graph::{Result, Status};
+use downpour_runtime::{Built, KernelBuilder, Registry};
+use downpour_tensor::Tensor;
+
+pub(super) fn register(r: &mut Registry) {
+    r.add_typed("CountUpTo", &[("T", INDEX)], count_up_to);
+    r.add_typed("ResourceCountUpTo", &[("T", INDEX)], count_up_to);
+}
+
+fn count_up_to(b: &KernelBuilder<'_>) -> Result<Built> {
+    let (door, limit) = (Door::of(b), b.attrs().int("limit")?);
+    with_type!(b.output_type(0)?, T in index => Built::cheap(move |ctx| {
+        let variable = door.variable(ctx, 0)?;
+        let before = variable.update(|value| {
+            let tensor = value.as_mut().ok_or_else(|| super::door::uninitialized(ctx, 0))?;
+            if !tensor.shape().is_scalar() {
+                return Err(Status::invalid_argument(format!(
+                    "input is not a scalar: {}",
+                    tensor.shape()
+                )));
+            }
+            let before: T = tensor.scalar_value()?;
+            if i64::from(before) >= limit {
+                return Err(Status::out_of_range(format!("Reached limit of {limit}")));
+            }
+            *tensor = Tensor::scalar::<T>(before.wrapping_add(1));
+            Ok(before)
+        })?;
+        ctx.set_output(0, Tensor::scalar::<T>(before));
+        Ok(())
+    }))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::state::testing::{Bench, ref_door, resource_door};
+    use downpour_graph::Code;
+    use downpour_tensor::{DType, Tensor};
+
+    #[test]
+    fn counting_stops_at_the_limit() {
+        for door in [ref_door as fn(&str, &str) -> _, resource_door] {
+            let b = Bench::with(
+                door("CountUpTo", "ResourceCountUpTo"),
+                DType::Int64,
+                &[("limit", 2i64.into())],
+            );
+            b.set(0, Tensor::scalar(0i64));
+            for expected in [0, 1] {
+                let out = b.run(vec![]).unwrap();
+                assert_eq!(out[0].as_slice::<i64>().unwrap(), [expected]);
+            }
+            let e = b.run(vec![]).unwrap_err();
+            assert_eq!(e.code, Code::OutOfRange);
+            assert!(e.message.starts_with("Reached limit of 2"));
+        }
+    }
+}

@@ -1,0 +1,410 @@
+//! All sessions of a task's master, and the meaning of each of the service's calls.
+
+use crate::dedup::RecentRequests;
+use crate::session::{Running, Session};
+use downpour_graph::{Result, Status};
+use downpour_net::{Limits, StepEnd, Task};
+use downpour_plan::{Endpoints, Request};
+use downpour_tensor::Tensor;
+use downpour_wire::messages::{
+    CloseSessionRequest, CreateSessionRequest, CreateSessionResponse, ExtendSessionRequest,
+    ExtendSessionResponse, ListDevicesRequest, ListDevicesResponse, MakeCallableRequest,
+    MakeCallableResponse, PartialRunSetupRequest, PartialRunSetupResponse, ReleaseCallableRequest,
+    ResetRequest, RunCallableRequest, RunCallableResponse, RunMetadata, RunOptions, RunStepRequest,
+    RunStepResponse, StepStats, TraceLevel,
+};
+use downpour_wire::{Budget, Meter, to_graph_def};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tracing::info;
+
+/// What a master is made of.
+pub struct MasterConfig {
+    /// The task it runs steps on.
+    pub task: Arc<dyn Task>,
+    /// Bounds.
+    pub limits: Limits,
+    /// What one session's graphs may weigh.
+    pub budget: Budget,
+    /// Random numbers, for handles and step ids.
+    pub random: fn() -> u64,
+}
+
+/// The master of this process.
+pub struct Master {
+    config: MasterConfig,
+    sessions: Mutex<HashMap<String, Entry>>,
+    requests: RecentRequests,
+}
+
+#[derive(Clone)]
+struct Entry {
+    session: Arc<Session>,
+    /// What the session's graphs may still weigh.
+    budget: Arc<Mutex<Budget>>,
+}
+
+/// Step ids have their top seven bits clear, as TensorFlow's do.
+const STEP_ID_MASK: u64 = (1 << 57) - 1;
+
+impl Master {
+    /// A master without sessions.
+    pub fn new(config: MasterConfig) -> Master {
+        let requests = RecentRequests::new(config.limits.remembered_requests);
+        Master {
+            config,
+            sessions: Mutex::default(),
+            requests,
+        }
+    }
+
+    fn entry(&self, handle: &str) -> Result<Entry> {
+        self.sessions
+            .lock()
+            .get(handle)
+            .cloned()
+            .ok_or_else(|| Status::aborted(format!("Session {handle} is not found.")))
+    }
+
+    fn session(&self, handle: &str) -> Result<Arc<Session>> {
+        Ok(self.entry(handle)?.session)
+    }
+
+    /// What a new session's graphs may weigh.
+    pub(crate) fn budget(&self) -> Budget {
+        self.config.budget
+    }
+
+    /// What the graphs of a session may still weigh.
+    pub(crate) fn session_budget(&self, handle: &str) -> Result<Budget> {
+        Ok(*self.entry(handle)?.budget.lock())
+    }
+
+    /// Opens a session. `meter` has counted its first graph.
+    pub(crate) fn create_session(
+        &self,
+        request: CreateSessionRequest,
+        meter: &Meter,
+    ) -> Result<CreateSessionResponse> {
+        if self.sessions.lock().len() >= self.config.limits.sessions {
+            return Err(Status::resource_exhausted(format!(
+                "{} has {} sessions, which is its limit; close some",
+                self.config.task.name(),
+                self.config.limits.sessions
+            )));
+        }
+        let handle = format!("{:016x}", (self.config.random)());
+        let session = Session::create(
+            handle.clone(),
+            self.config.task.clone(),
+            request.graph,
+            request.config,
+            self.config.limits,
+        )?;
+        let entry = Entry {
+            session: Arc::new(session),
+            budget: Arc::new(Mutex::new(meter.remaining())),
+        };
+        self.sessions.lock().insert(handle.clone(), entry);
+        info!(session = handle, "session opened");
+        Ok(CreateSessionResponse {
+            session_handle: handle,
+            graph_version: 0,
+        })
+    }
+
+    /// Adds to a session's graph. `meter` has counted what is added.
+    pub(crate) fn extend_session(
+        &self,
+        request: ExtendSessionRequest,
+        meter: &Meter,
+    ) -> Result<ExtendSessionResponse> {
+        let entry = self.entry(&request.session_handle)?;
+        let new_graph_version = entry
+            .session
+            .extend(request.graph, request.current_graph_version)?;
+        *entry.budget.lock() = meter.remaining();
+        Ok(ExtendSessionResponse { new_graph_version })
+    }
+
+    /// Runs a step, or a part of one.
+    pub(crate) async fn run_step(&self, request: RunStepRequest) -> Result<RunStepResponse> {
+        let detail = format!("session_handle: \"{}\"", request.session_handle);
+        self.requests
+            .admit(request.request_id, "RunStep (Master)", &detail)?;
+        let session = self.session(&request.session_handle)?;
+        if !request.partial_run_handle.is_empty() {
+            return run_partial(&session, request).await;
+        }
+        let (names, feeds): (Vec<String>, Vec<Tensor>) = sorted_by_name(request.feed)?;
+        let key = Request {
+            feeds: names,
+            fetches: sorted(request.fetch),
+            targets: sorted(request.target),
+        };
+        let plan = tokio::task::block_in_place(|| session.register(key, &Endpoints::Positional))?;
+        let running = session.start(&plan, self.step_id(), feeds, traces(&request.options))?;
+        let end = finish(&session, running, request.options.timeout).await?;
+        let metadata = metadata(&end, &request.options, &plan.graph);
+        let tensors = plan
+            .request
+            .fetches
+            .iter()
+            .cloned()
+            .zip(end.fetches)
+            .collect();
+        Ok(RunStepResponse {
+            tensors,
+            metadata,
+            error: None,
+        })
+    }
+
+    fn step_id(&self) -> u64 {
+        (self.config.random)() & STEP_ID_MASK
+    }
+
+    /// Prepares a run in several parts.
+    pub(crate) fn partial_run_setup(
+        &self,
+        request: PartialRunSetupRequest,
+    ) -> Result<PartialRunSetupResponse> {
+        let detail = format!("session_handle: \"{}\"", request.session_handle);
+        self.requests
+            .admit(request.request_id, "PartialRunSetup (Master)", &detail)?;
+        let session = self.session(&request.session_handle)?;
+        let key = Request {
+            feeds: sorted(request.feed),
+            fetches: sorted(request.fetch),
+            targets: sorted(request.target),
+        };
+        let plan = session.register(key, &session.rendezvous_ends())?;
+        let step = session
+            .task
+            .start_partial(&session.handle, plan.handle, self.step_id())?;
+        // The graph is used once: its feeds arrive under names that only this run waits for.
+        session.task.deregister_graph(&session.handle, plan.handle);
+        Ok(PartialRunSetupResponse {
+            partial_run_handle: session.partial.add(step, &plan),
+        })
+    }
+
+    /// Prepares a request to be run often.
+    pub(crate) fn make_callable(
+        &self,
+        request: MakeCallableRequest,
+    ) -> Result<MakeCallableResponse> {
+        let detail = format!("session_handle: \"{}\"", request.session_handle);
+        self.requests
+            .admit(request.request_id, "MakeCallable (Master)", &detail)?;
+        let session = self.session(&request.session_handle)?;
+        let options = request.options;
+        if !options.tensor_connections.is_empty() {
+            return Err(Status::unimplemented(
+                "callables with tensor_connection are not supported; feed and fetch instead",
+            ));
+        }
+        // Positions are the caller's own, so these are not sorted and not shared with RunStep.
+        let key = Request {
+            feeds: options.feed,
+            fetches: options.fetch,
+            targets: options.target,
+        };
+        let plan = session.register(key, &Endpoints::Positional)?;
+        let handle = session.add_callable(plan, options.run_options);
+        Ok(MakeCallableResponse { handle })
+    }
+
+    /// Runs a callable.
+    pub(crate) async fn run_callable(
+        &self,
+        request: RunCallableRequest,
+    ) -> Result<RunCallableResponse> {
+        let detail = format!("session_handle: \"{}\"", request.session_handle);
+        self.requests
+            .admit(request.request_id, "RunCallable (Master)", &detail)?;
+        let session = self.session(&request.session_handle)?;
+        let (plan, options) = session.callable(request.handle)?;
+        if request.feed.len() != plan.request.feeds.len() {
+            return Err(Status::invalid_argument(format!(
+                "Expected {} feed tensors, but got {}",
+                plan.request.feeds.len(),
+                request.feed.len()
+            )));
+        }
+        let running = session.start(&plan, self.step_id(), request.feed, traces(&options))?;
+        let end = finish(&session, running, options.timeout).await?;
+        let metadata = metadata(&end, &options, &plan.graph);
+        Ok(RunCallableResponse {
+            fetch: end.fetches,
+            metadata,
+        })
+    }
+
+    /// Forgets a callable.
+    pub(crate) fn release_callable(&self, request: ReleaseCallableRequest) -> Result<()> {
+        self.session(&request.session_handle)?
+            .release_callable(request.handle);
+        Ok(())
+    }
+
+    /// Lists the devices.
+    pub(crate) fn list_devices(&self, request: ListDevicesRequest) -> Result<ListDevicesResponse> {
+        let task = match request.session_handle.as_str() {
+            "" => self.config.task.clone(),
+            handle => {
+                let gone = |_| {
+                    Status::invalid_argument(format!(
+                        "Session {handle} is not found. Possibly, this master has restarted."
+                    ))
+                };
+                self.session(handle).map_err(gone)?.task.clone()
+            }
+        };
+        Ok(ListDevicesResponse {
+            local_device: task.devices(),
+            remote_device: Vec::new(),
+        })
+    }
+
+    /// Ends a session.
+    pub(crate) fn close_session(&self, request: CloseSessionRequest) -> Result<()> {
+        let handle = request.session_handle;
+        let Some(entry) = self.sessions.lock().remove(&handle) else {
+            return Err(Status::aborted(format!(
+                "Session {handle} is not found. Possibly, this master has restarted."
+            )));
+        };
+        entry.session.close(Status::cancelled(
+            "Step was cancelled by an explicit call to `Session::Close()`.",
+        ));
+        info!(session = handle, "session closed");
+        Ok(())
+    }
+
+    /// Ends every session and clears containers.
+    pub(crate) fn reset(&self, request: ResetRequest) -> Result<()> {
+        let sessions = std::mem::take(&mut *self.sessions.lock());
+        self.config.task.cleanup_all(&request.container);
+        for entry in sessions.into_values() {
+            entry.session.close(Status::cancelled(
+                "Step was cancelled by an explicit call to `Session::Close()`.",
+            ));
+        }
+        Ok(())
+    }
+
+    /// Ends every session because the task stops.
+    pub fn shut_down(&self) {
+        let sessions = std::mem::take(&mut *self.sessions.lock());
+        for entry in sessions.into_values() {
+            entry.session.close(Status::unavailable(format!(
+                "{} is shutting down",
+                self.config.task.name()
+            )));
+        }
+    }
+}
+
+async fn run_partial(session: &Arc<Session>, request: RunStepRequest) -> Result<RunStepResponse> {
+    let handle = request.partial_run_handle;
+    let names: Vec<String> = request.feed.iter().map(|(n, _)| n.clone()).collect();
+    let call = session.partial.call(&handle, &names, &request.fetch)?;
+    let outcome = async {
+        for (name, value) in request.feed {
+            call.step.feed(&session.client_key(&name), value)?;
+        }
+        let mut tensors = Vec::with_capacity(request.fetch.len());
+        for name in request.fetch {
+            let (tx, rx) = oneshot::channel();
+            let done = Box::new(move |value| {
+                let _ = tx.send(value);
+            });
+            call.step.fetch(&session.client_key(&name), done);
+            let value = rx
+                .await
+                .unwrap_or_else(|_| Err(Status::internal("a fetch was lost")))?;
+            tensors.push((name, value));
+        }
+        if call.last {
+            let (tx, rx) = oneshot::channel();
+            call.step.on_end(Box::new(move |outcome| {
+                let _ = tx.send(outcome);
+            }));
+            rx.await
+                .unwrap_or_else(|_| Err(Status::internal("a partial run was lost")))?;
+        }
+        Ok::<_, Status>(tensors)
+    };
+    match outcome.await {
+        Ok(tensors) => Ok(RunStepResponse {
+            tensors,
+            ..Default::default()
+        }),
+        Err(e) => {
+            session.partial.remove(&handle);
+            call.step.cancel(e.clone());
+            Err(session.from_task(Status {
+                derived: false,
+                ..e
+            }))
+        }
+    }
+}
+
+/// Waits for a step, and ends it when its time is over.
+async fn finish(session: &Session, running: Running, timeout: Option<Duration>) -> Result<StepEnd> {
+    let limit = match (timeout, session.operation_timeout()) {
+        (Some(t), _) | (None, Some(t)) => t,
+        (None, None) => return running.wait().await.map_err(|e| session.from_task(e)),
+    };
+    let cancel = running.canceller();
+    let wait = running.wait();
+    tokio::pin!(wait);
+    match tokio::time::timeout(limit, &mut wait).await {
+        Ok(outcome) => outcome.map_err(|e| session.from_task(e)),
+        Err(_) => {
+            let late = Status::deadline_exceeded("Operation timed out.");
+            cancel(late.clone());
+            // The step ends soon, but the client's own deadline is as near.
+            Err(late)
+        }
+    }
+}
+
+fn traces(options: &RunOptions) -> bool {
+    matches!(
+        options.trace_level,
+        TraceLevel::FullTrace | TraceLevel::SoftwareTrace
+    )
+}
+
+fn metadata(end: &StepEnd, options: &RunOptions, graph: &downpour_graph::Graph) -> RunMetadata {
+    RunMetadata {
+        step_stats: end.stats.clone().map(|d| StepStats { devices: vec![d] }),
+        partition_graphs: match options.output_partition_graphs {
+            true => vec![to_graph_def(graph)],
+            false => Vec::new(),
+        },
+    }
+}
+
+fn sorted(mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names.dedup();
+    names
+}
+
+fn sorted_by_name(mut feeds: Vec<(String, Tensor)>) -> Result<(Vec<String>, Vec<Tensor>)> {
+    feeds.sort_by(|a, b| a.0.cmp(&b.0));
+    if let Some(pair) = feeds.windows(2).find(|w| w[0].0 == w[1].0) {
+        return Err(Status::invalid_argument(format!(
+            "Endpoint \"{}\" fed more than once.",
+            pair[0].0
+        )));
+    }
+    Ok(feeds.into_iter().unzip())
+}

@@ -1,0 +1,44 @@
+//! Every number that bounds what a peer may ask for, with its reason.
+
+use std::time::Duration;
+
+/// Limits of one server.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of one gRPC message, either way. TensorFlow's own limit: protobuf cannot go beyond.
+    pub message_bytes: usize,
+    /// Request ids remembered to refuse repeats. TensorFlow's number.
+    pub remembered_requests: usize,
+    /// Sessions one master holds. A client that never closes is refused at some point instead of
+    /// taking the task's memory.
+    pub sessions: usize,
+    /// Compiled graphs one session keeps; the least recently used is dropped beyond.
+    pub plans_per_session: usize,
+    /// HTTP/2 streams one connection may have open: more wait their turn at the client.
+    pub streams_per_connection: u32,
+    /// Streams a peer may reset before they were answered, before its connection is closed: the
+    /// rapid-reset attack.
+    pub pending_resets: usize,
+    /// Bytes of request headers.
+    pub header_bytes: u32,
+    /// How long a connection may be silent before it is pinged.
+    pub keepalive: Duration,
+    /// How long to wait for open calls when the server stops.
+    pub drain: Duration,
+}
+
+impl Default for Limits {
+    fn default() -> Limits {
+        Limits {
+            message_bytes: i32::MAX as usize,
+            remembered_requests: 10_000,
+            sessions: 10_000,
+            plans_per_session: 4096,
+            streams_per_connection: 1024,
+            pending_resets: 256,
+            header_bytes: 64 << 10,
+            keepalive: Duration::from_secs(60),
+            drain: Duration::from_secs(2),
+        }
+    }
+}
