@@ -1,8 +1,14 @@
-//! The one door to the GEMM crate: `c = a·b (+ c)` on row-major slices with strides, split over
-//! threads by us so that a kernel never waits inside someone else's thread pool.
-#![allow(unsafe_code, reason = "the GEMM crate's interface takes raw pointers")]
+//! Matrix products `c = a·b (+ c)` on slices with strides: cuts the work into blocks that stay in
+//! the caches, copies the right operand into panels block by block, and splits over threads.
+#![allow(
+    unsafe_code,
+    reason = "threads write disjoint blocks of one result, which is not zeroed first"
+)]
 
+use super::tile::{Kernel, Sweep, Tiled};
 use downpour_runtime::parallel_for;
+use std::mem::MaybeUninit;
+use std::ops::Range;
 
 /// A matrix in a slice: rows, columns, and the distance between neighbours in each direction.
 #[derive(Clone, Copy)]
@@ -46,42 +52,89 @@ impl<'a, T> Matrix<'a, T> {
     }
 }
 
-/// Types the GEMM crate multiplies.
-pub(crate) trait Scalar: Copy + Send + Sync + 'static {
-    /// 0.
-    const ZERO: Self;
-    /// 1.
-    const ONE: Self;
+/// Rows of the right operand in one block: a panel of that many rows stays in the first cache.
+const DEPTH: usize = 256;
+
+/// Elements of the left operand in one block: half of a 2 MiB second-level cache.
+const LEFT_BLOCK: usize = 256 << 10;
+
+/// Multiplications below which splitting over threads costs more than it saves.
+const PARALLEL_WORK: usize = 1 << 19;
+
+/// A vector of `len` elements that `write` sets, all of them.
+///
+/// # Safety
+/// `write` must set every element of what it is given.
+pub(crate) unsafe fn written<T: Copy>(
+    mut room: Vec<T>,
+    len: usize,
+    write: impl FnOnce(&mut [MaybeUninit<T>]),
+) -> Vec<T> {
+    room.clear();
+    room.reserve_exact(len);
+    write(&mut room.spare_capacity_mut()[..len]);
+    // SAFETY: there is room for `len` elements, and `write` set them.
+    unsafe { room.set_len(len) };
+    room
 }
 
-impl Scalar for f32 {
-    const ZERO: f32 = 0.0;
-    const ONE: f32 = 1.0;
+/// The product `a·b`, dense and row-major, in `room` (of which only the memory is used).
+pub(crate) fn product<T: Tiled>(
+    room: Vec<T>,
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    parallel: bool,
+) -> Vec<T> {
+    // SAFETY: `multiply_into` sets every element.
+    unsafe { written(room, a.rows * b.cols, |c| multiply_into(c, a, b, parallel)) }
 }
 
-impl Scalar for f64 {
-    const ZERO: f64 = 0.0;
-    const ONE: f64 = 1.0;
+/// `c = a·b` with `c` dense and row-major; sets every element of `c`.
+pub(crate) fn multiply_into<T: Tiled>(
+    c: &mut [MaybeUninit<T>],
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    parallel: bool,
+) {
+    assert_eq!(c.len(), a.rows * b.cols, "the result has another size");
+    if a.cols == 0 {
+        c.fill(MaybeUninit::new(T::default()));
+        return;
+    }
+    // SAFETY: `c` has room for the product, exclusively ours.
+    unsafe { run(c.as_mut_ptr().cast(), a, b, false, parallel) }
 }
-
-impl Scalar for num_complex::Complex32 {
-    const ZERO: Self = Self::new(0.0, 0.0);
-    const ONE: Self = Self::new(1.0, 0.0);
-}
-
-impl Scalar for num_complex::Complex64 {
-    const ZERO: Self = Self::new(0.0, 0.0);
-    const ONE: Self = Self::new(1.0, 0.0);
-}
-
-/// Multiplications and additions below which splitting over threads costs more than it saves.
-const PARALLEL_WORK: usize = 1 << 20;
 
 /// `c = a·b`, or `c += a·b`, with `c` dense and row-major. Splits over threads when `parallel`
-/// and there is enough to do. A part of `c` is always computed by one thread in one order, so
-/// the result does not depend on the split.
-pub(crate) fn multiply<T: Scalar>(
+/// and there is enough to do; the result does not depend on the split.
+pub(crate) fn multiply<T: Tiled>(
     c: &mut [T],
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    accumulate: bool,
+    parallel: bool,
+) {
+    assert_eq!(c.len(), a.rows * b.cols, "the result has another size");
+    if a.cols == 0 {
+        if !accumulate {
+            c.fill(T::default());
+        }
+        return;
+    }
+    // SAFETY: `c` holds as many values as the product, exclusively ours.
+    unsafe { run(c.as_mut_ptr(), a, b, accumulate, parallel) }
+}
+
+struct Target<T>(*mut T);
+
+// SAFETY: shared only for writing disjoint parts, see `run`.
+unsafe impl<T: Send> Sync for Target<T> {}
+
+/// # Safety
+/// `c` must be valid for writing `a.rows * b.cols` elements (and hold values if `accumulate`),
+/// used by no one else.
+unsafe fn run<T: Tiled>(
+    c: *mut T,
     a: Matrix<'_, T>,
     b: Matrix<'_, T>,
     accumulate: bool,
@@ -89,70 +142,173 @@ pub(crate) fn multiply<T: Scalar>(
 ) {
     let (m, n, k) = (a.rows, b.cols, a.cols);
     assert_eq!(k, b.rows, "inner dimensions differ");
-    assert_eq!(c.len(), m * n, "the result has another size");
     if m == 0 || n == 0 {
         return;
     }
-    if k == 0 {
-        if !accumulate {
-            c.fill(T::ZERO);
-        }
-        return;
-    }
-    assert!(
-        a.last().is_some_and(|i| i < a.data.len()),
-        "the left matrix reaches past its data"
-    );
-    assert!(
-        b.last().is_some_and(|i| i < b.data.len()),
-        "the right matrix reaches past its data"
-    );
-    let target = Target(c.as_mut_ptr());
-    let part = |rows: std::ops::Range<usize>, cols: std::ops::Range<usize>| {
+    let inside = |x: &Matrix<'_, T>| x.last().is_some_and(|i| i < x.data.len());
+    assert!(inside(&a), "the left matrix reaches past its data");
+    assert!(inside(&b), "the right matrix reaches past its data");
+    let target = Target(c);
+    let part = |rows: Range<usize>, cols: Range<usize>| {
         let target = &target;
-        // SAFETY: `a`, `b` and `c` cover every index the strides reach (asserted above); parts
-        // given to different threads are disjoint blocks of `c`, and `c` is exclusively borrowed
-        // for the whole call. With `read_dst` false the old contents of `c` are not read.
-        unsafe {
-            gemm::gemm(
-                rows.len(),
-                cols.len(),
-                k,
-                target.0.add(rows.start * n + cols.start),
-                1,
-                n as isize,
-                accumulate,
-                a.data.as_ptr().add(rows.start * a.row_stride),
-                a.col_stride as isize,
-                a.row_stride as isize,
-                b.data.as_ptr().add(cols.start * b.col_stride),
-                b.col_stride as isize,
-                b.row_stride as isize,
-                T::ONE,
-                T::ONE,
-                false,
-                false,
-                false,
-                gemm::Parallelism::None,
-            );
-        }
+        // SAFETY: the ranges are within `c` and no two threads get the same part of it.
+        unsafe { block(target.0, n, a, b, rows, cols, accumulate) }
     };
     let work = m.saturating_mul(n).saturating_mul(k);
+    let kernel = T::kernel();
     if !parallel || work < 2 * PARALLEL_WORK {
         part(0..m, 0..n);
-    } else if n >= m {
-        let grain = (PARALLEL_WORK / (m * k).max(1)).max(64);
-        parallel_for(n, grain, |cols| part(0..m, cols));
+    } else if n >= m && n >= 4 * kernel.width {
+        // Cut between panels, so that no panel is computed in two halves.
+        let panels = n.div_ceil(kernel.width);
+        let grain = (PARALLEL_WORK / (m * k * kernel.width).max(1)).max(1);
+        parallel_for(panels, grain, |p| {
+            part(0..m, p.start * kernel.width..(p.end * kernel.width).min(n));
+        });
     } else {
-        let grain = (PARALLEL_WORK / (n * k).max(1)).max(16);
-        parallel_for(m, grain, |rows| part(rows, 0..n));
+        let tiles = m.div_ceil(kernel.rows);
+        let grain = (PARALLEL_WORK / (n * k * kernel.rows).max(1)).max(1);
+        parallel_for(tiles, grain, |t| {
+            part(t.start * kernel.rows..(t.end * kernel.rows).min(m), 0..n);
+        });
     }
 }
 
-struct Target<T>(*mut T);
+/// Computes rows `rows` and columns `cols` of `c`, of which a row has `n` elements.
+///
+/// # Safety
+/// That part of `c` must be valid for writing and used by no one else.
+unsafe fn block<T: Tiled>(
+    c: *mut T,
+    n: usize,
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    accumulate: bool,
+) {
+    let kernel = T::kernel();
+    let depth = a.cols.min(DEPTH);
+    // A left operand that is not read along its rows is copied so that it is, tile by tile,
+    // unless it is read only a few times anyway.
+    let copy_left = a.col_stride != 1 && cols.len() > kernel.width;
+    let height = (LEFT_BLOCK / depth).max(kernel.rows) / kernel.rows * kernel.rows;
+    let mut panel: Vec<T> = Vec::with_capacity(depth * kernel.width);
+    let mut left: Vec<T> = Vec::new();
+    let (mut at, mut out_at) = (Vec::new(), Vec::new());
+    for k0 in (0..a.cols).step_by(DEPTH) {
+        let ks = k0..(k0 + DEPTH).min(a.cols);
+        for r0 in rows.clone().step_by(height) {
+            let rs = r0..(r0 + height).min(rows.end);
+            let (a_data, step): (&[T], usize) = if copy_left {
+                pack_left(&mut left, &a, rs.clone(), ks.clone(), kernel.rows);
+                (&left, kernel.rows)
+            } else {
+                (a.data, a.col_stride)
+            };
+            at.clear();
+            at.extend(rs.clone().enumerate().map(|(i, r)| {
+                if copy_left {
+                    i / kernel.rows * kernel.rows * ks.len() + i % kernel.rows
+                } else {
+                    r * a.row_stride + ks.start * a.col_stride
+                }
+            }));
+            for c0 in cols.clone().step_by(kernel.width) {
+                let cs = c0..(c0 + kernel.width).min(cols.end);
+                let direct =
+                    b.col_stride == 1 && rs.len() <= kernel.rows && cs.len() == kernel.width;
+                let (b_data, stride): (&[T], usize) = if direct {
+                    (&b.data[ks.start * b.row_stride + cs.start..], b.row_stride)
+                } else {
+                    pack_panel(&mut panel, kernel, &b, ks.clone(), cs.clone());
+                    (&panel, kernel.width)
+                };
+                out_at.clear();
+                out_at.extend(rs.clone().map(|r| r * n + cs.start));
+                let sweep = Sweep {
+                    a: a_data,
+                    rows: &at,
+                    segments: &[0],
+                    len: ks.len(),
+                    step,
+                    b: b_data,
+                    stride,
+                    panel: 0,
+                    cols: cs.len(),
+                    out_rows: &out_at,
+                };
+                // SAFETY: the rows named are in our part of `c`; from the second block on they
+                // hold the sums of the first.
+                unsafe { kernel.run_at(&sweep, c, accumulate || k0 > 0) };
+            }
+        }
+    }
+}
 
-// SAFETY: shared only for writing disjoint parts, see `multiply`.
-unsafe impl<T: Send> Sync for Target<T> {}
+/// Copies columns `cols` (at most a panel's width) of rows `rows` into `panel`, zeros after them.
+fn pack_panel<T: Tiled>(
+    panel: &mut Vec<T>,
+    kernel: &Kernel<T>,
+    b: &Matrix<'_, T>,
+    rows: Range<usize>,
+    cols: Range<usize>,
+) {
+    panel.clear();
+    let width = kernel.width;
+    if b.col_stride == 1 {
+        for r in rows {
+            let from = r * b.row_stride + cols.start;
+            panel.extend_from_slice(&b.data[from..from + cols.len()]);
+            if cols.len() < width {
+                panel.resize(panel.len() + width - cols.len(), T::default());
+            }
+        }
+        return;
+    }
+    panel.resize(rows.len() * width, T::default());
+    // Blocks of rows, so that the lines read along columns are used whole.
+    for r0 in (0..rows.len()).step_by(16) {
+        let count = 16.min(rows.len() - r0);
+        for j in 0..cols.len() {
+            let from = (rows.start + r0) * b.row_stride + (cols.start + j) * b.col_stride;
+            if b.row_stride == 1 {
+                let line = &b.data[from..from + count];
+                for (i, &v) in line.iter().enumerate() {
+                    panel[(r0 + i) * width + j] = v;
+                }
+            } else {
+                for i in 0..count {
+                    panel[(r0 + i) * width + j] = b.data[from + i * b.row_stride];
+                }
+            }
+        }
+    }
+}
+
+/// Copies a block of the left operand as tiles of `tile` rows: `[tile][column][row in tile]`.
+fn pack_left<T: Tiled>(
+    left: &mut Vec<T>,
+    a: &Matrix<'_, T>,
+    rows: Range<usize>,
+    cols: Range<usize>,
+    tile: usize,
+) {
+    left.clear();
+    left.reserve(rows.len().next_multiple_of(tile) * cols.len());
+    for r0 in rows.clone().step_by(tile) {
+        let count = tile.min(rows.end - r0);
+        for c in cols.clone() {
+            let from = r0 * a.row_stride + c * a.col_stride;
+            if a.row_stride == 1 {
+                left.extend_from_slice(&a.data[from..from + count]);
+            } else {
+                left.extend((0..count).map(|i| a.data[from + i * a.row_stride]));
+            }
+            left.extend(std::iter::repeat_n(T::default(), tile - count));
+        }
+    }
+}
 
 #[cfg(test)]
 mod tests {
@@ -178,9 +334,11 @@ mod tests {
         for (m, k, n) in [
             (1, 1, 1),
             (3, 4, 5),
+            (1, 300, 65),
             (100, 784, 10),
             (130, 200, 300),
             (300, 200, 7),
+            (11, 520, 33),
             (2, 0, 3),
         ] {
             let a: Vec<f32> = (0..m * k).map(|i| ((i * 7) % 13) as f32 - 6.0).collect();
@@ -196,8 +354,7 @@ mod tests {
                 } else {
                     Matrix::dense(&b, k, n, false)
                 };
-                let mut c = vec![f32::NAN; m * n];
-                multiply(&mut c, ma, mb, false, true);
+                let mut c = product(vec![f32::NAN; 3], ma, mb, true);
                 assert_eq!(c, naive(ma, mb), "{m}x{k}x{n} {ta} {tb}");
                 multiply(&mut c, ma, mb, true, false);
                 let twice: Vec<f32> = naive(ma, mb).iter().map(|v| v * 2.0).collect();

@@ -1,10 +1,15 @@
 //! Matrix products and what is built on them.
 
-mod gemm;
+mod batch_matmul;
+pub(crate) mod fuse;
+pub(crate) mod gemm;
 mod matmul;
+pub(crate) mod tile;
+pub(crate) mod wide;
 
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
+    batch_matmul::register(registry);
     matmul::register(registry);
 }

@@ -1,0 +1,271 @@
+//! Two-dimensional convolutions and their gradients. Half and bfloat16 are computed in float;
+//! channels-first data is turned around, computed channels-last and turned back.
+#![allow(unsafe_code, reason = "outputs are written once, never zeroed first")]
+
+mod backward;
+mod forward;
+mod fused;
+mod image;
+mod shape;
+
+use crate::args;
+use crate::linalg::tile::{Arithmetic, Tiled};
+use crate::nn::float::{compute_type, in_parts, narrow, widen};
+use crate::nn::window::{Format, channels_last, from_channels_last};
+use crate::types::with_type;
+use downpour_graph::{Result, Status};
+use downpour_runtime::{Built, OpContext, Registry};
+use downpour_tensor::{DType, Element, Shape, Tensor};
+use forward::Epilogue;
+use shape::{Direction, Geometry, Params, onednn};
+
+/// Multiplications that are worth a thread of their own.
+const GRAIN: usize = 1 << 19;
+
+const FORWARD: &[DType] = &[
+    DType::Int32,
+    DType::Half,
+    DType::Float,
+    DType::Double,
+    DType::BFloat16,
+];
+const FILTER: &[DType] = &[DType::Double, DType::Float, DType::Half, DType::BFloat16];
+
+pub(crate) fn register(r: &mut Registry) {
+    r.add_typed("Conv2D", &[("T", FORWARD)], |b| {
+        let p = Params::parse(b.attrs(), Direction::Forward)?;
+        Built::costly(move |ctx| {
+            let (x, filter) = (ctx.take(0)?, ctx.take(1)?);
+            let out = convolve(ctx, &p, &x, &filter, None)?;
+            ctx.set_output(0, out);
+            Ok(())
+        })
+    });
+    r.add_typed("Conv2DBackpropInput", &[("T", FORWARD)], |b| {
+        let p = Params::parse(b.attrs(), Direction::Input)?;
+        Built::costly(move |ctx| backprop_input(ctx, &p))
+    });
+    r.add_typed("Conv2DBackpropFilter", &[("T", FILTER)], |b| {
+        let p = Params::parse(b.attrs(), Direction::Filter)?;
+        Built::costly(move |ctx| backprop_filter(ctx, &p))
+    });
+    fused::register(r);
+}
+
+/// Four dimensions, or the error `text`.
+fn four(dims: &[usize], text: impl FnOnce() -> String) -> Result<[usize; 4]> {
+    <[usize; 4]>::try_from(dims).map_err(|_| Status::invalid_argument(text()))
+}
+
+/// The convolution of two tensors, with something done to each block of finished pixels.
+fn convolve(
+    ctx: &OpContext<'_>,
+    p: &Params,
+    x: &Tensor,
+    filter: &Tensor,
+    epilogue: Option<Epilogue<'_, f32>>,
+) -> Result<Tensor> {
+    let input = four(x.dims(), || {
+        format!("convolution input must be 4-dimensional: {}", x.shape())
+    })?;
+    let f = four(filter.dims(), || {
+        let which = if onednn(p.dtype) { "" } else { "convolution " };
+        format!("{which}filter must be 4-dimensional: {}", filter.shape())
+    })?;
+    if onednn(p.dtype) && f.contains(&0) {
+        return Err(Status::invalid_argument(
+            "filter must not have zero elements (i.e. all dimensions must be non-zero)",
+        ));
+    }
+    let g = Geometry::new(p, p.format.order(input), f)?;
+    let shape = Shape::from([g.batch, g.h.output, g.w.output, g.out_c]);
+    let (x, filter) = (widen(&channels_last(x, p.format)?)?, widen(filter)?);
+    let out = match compute_type(p.dtype) {
+        DType::Float => forward_in::<f32>(ctx, &g, &x, &filter, shape, epilogue)?,
+        DType::Double => forward_in::<f64>(ctx, &g, &x, &filter, shape, None)?,
+        _ => forward_in::<i32>(ctx, &g, &x, &filter, shape, None)?,
+    };
+    from_channels_last(narrow(out, p.dtype)?, p.format)
+}
+
+fn forward_in<T: Element + Tiled>(
+    ctx: &OpContext<'_>,
+    g: &Geometry,
+    x: &Tensor,
+    filter: &Tensor,
+    shape: Shape,
+    epilogue: Option<Epilogue<'_, T>>,
+) -> Result<Tensor> {
+    let (x, filter) = (x.as_slice::<T>()?, filter.as_slice::<T>()?);
+    let room = ctx.vec::<T>(&shape)?;
+    let limit = ctx.device().memory.max_tensor_bytes;
+    if shape.num_elements() == 0 {
+        return Ok(Tensor::from_vec(room, shape)?);
+    }
+    // SAFETY: the convolution sets every pixel.
+    unsafe {
+        in_parts(room, shape, |out| {
+            forward::run(g, x, filter, out, limit, epilogue)
+        })
+    }
+}
+
+/// Dimensions given as the elements of a vector.
+fn sizes(values: &[i64]) -> Result<Vec<usize>> {
+    values
+        .iter()
+        .map(|&v| {
+            usize::try_from(v)
+                .map_err(|_| Status::invalid_argument(format!("Dimension {v} must be >= 0")))
+        })
+        .collect()
+}
+
+fn backprop_input(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
+    let (size, filter, dy) = (ctx.input(0)?, ctx.input(1)?, ctx.input(2)?);
+    if size.rank() != 1 {
+        return Err(Status::invalid_argument(format!(
+            "Conv2DBackpropInput: input_sizes input must be 1-dim, not {}",
+            size.rank()
+        )));
+    }
+    let f = four(filter.dims(), || {
+        if onednn(p.dtype) {
+            format!("filter must be 4-dimensional: {}", filter.shape())
+        } else {
+            "Conv2DCustomBackpropInput: filter must be 4-dimensional".into()
+        }
+    })?;
+    let grad = four(dy.dims(), || {
+        let or = if onednn(p.dtype) { " or 5" } else { "" };
+        format!("input_sizes must be 4{or}-dimensional, got: {}", dy.rank())
+    })?;
+    let grad = p.format.order(grad);
+    let input = match sizes(&args::ints(size)?)?.as_slice() {
+        &[a, b, c, d] => p.format.order([a, b, c, d]),
+        &[h, w] => [grad[0], h, w, f[2]],
+        other => {
+            return Err(Status::invalid_argument(format!(
+                "Conv2DBackpropInput requires input_sizes to contain 4 values or 2 values, but got: {}",
+                other.len()
+            )));
+        }
+    };
+    let checked = Shape::checked(input.iter().map(|&d| d as i64))?;
+    let g = geometry_for_gradient(p, Direction::Input, input, f)?;
+    g.check_backprop(p, Direction::Input, grad)?;
+    if !onednn(p.dtype) && g.groups > 1 {
+        return Err(Status::invalid_argument(format!(
+            "Gradients for grouped convolutions are not supported on CPU. Please file a feature request if you run into this issue. Computed input depth {} doesn't match filter input depth {}",
+            g.in_c, f[2]
+        )));
+    }
+    let (filter, dy) = (widen(filter)?, widen(&channels_last(dy, p.format)?)?);
+    let out = with_type!(compute_type(p.dtype), T in [f32, f64, i32] => {
+        let room = ctx.vec::<T>(&checked)?;
+        if checked.num_elements() == 0 {
+            Tensor::from_vec(room, checked)?
+        } else {
+            let limit = ctx.device().memory.max_tensor_bytes;
+            let (filter, dy) = (filter.as_slice::<T>()?, dy.as_slice::<T>()?);
+            // SAFETY: the classes of pixels cover the input, and each is set.
+            unsafe {
+                in_parts(room, checked, |out| backward::input(&g, dy, filter, out, limit))?
+            }
+        }
+    });
+    let out = from_channels_last(narrow(out, p.dtype)?, p.format)?;
+    ctx.set_output(0, out);
+    Ok(())
+}
+
+fn backprop_filter(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
+    let (x, size, dy) = (ctx.input(0)?, ctx.input(1)?, ctx.input(2)?);
+    let custom = "Conv2DCustomBackpropFilter";
+    if size.rank() != 1 {
+        return Err(Status::invalid_argument(if onednn(p.dtype) {
+            format!("filter_tensor must be a vector, got {}", size.shape())
+        } else {
+            format!(
+                "{custom}: filter_sizes input must be 1-dim, not {}",
+                size.rank()
+            )
+        }));
+    }
+    let f = Shape::checked(args::ints(size)?).map_err(|e| match e {
+        downpour_tensor::ShapeError::Negative(_, d) => {
+            Status::invalid_argument(format!("Dimension {d} must be >= 0"))
+        }
+        other => other.into(),
+    })?;
+    let f4 = four(&f, || {
+        if onednn(p.dtype) {
+            format!("filter must be 4-dimensional: {f}")
+        } else {
+            format!("{custom}: filter must be 4-dimensional")
+        }
+    })?;
+    let input = four(x.dims(), || {
+        format!("{custom}: input must be 4-dimensional")
+    })?;
+    let grad = four(dy.dims(), || {
+        format!("{custom}: out_backprop must be 4-dimensional")
+    })?;
+    let g = geometry_for_gradient(p, Direction::Filter, p.format.order(input), f4)?;
+    g.check_backprop(p, Direction::Filter, p.format.order(grad))?;
+    if !onednn(p.dtype) && g.groups > 1 {
+        return Err(Status::invalid_argument(
+            "Gradients for grouped convolutions are not supported on CPU. Please file a feature request if you run into this issue.",
+        ));
+    }
+    let (x, dy) = (
+        widen(&channels_last(x, p.format)?)?,
+        widen(&channels_last(dy, p.format)?)?,
+    );
+    let out = match compute_type(p.dtype) {
+        DType::Float => filter_in::<f32>(ctx, &g, &x, &dy, f)?,
+        _ => filter_in::<f64>(ctx, &g, &x, &dy, f)?,
+    };
+    let out = narrow(out, p.dtype)?;
+    ctx.set_output(0, out);
+    Ok(())
+}
+
+fn filter_in<T: Element + Tiled + Arithmetic>(
+    ctx: &OpContext<'_>,
+    g: &Geometry,
+    x: &Tensor,
+    dy: &Tensor,
+    shape: Shape,
+) -> Result<Tensor> {
+    let room = ctx.vec::<T>(&shape)?;
+    if shape.num_elements() == 0 {
+        return Ok(Tensor::from_vec(room, shape)?);
+    }
+    let limit = ctx.device().memory.max_tensor_bytes;
+    let (x, dy) = (x.as_slice::<T>()?, dy.as_slice::<T>()?);
+    // SAFETY: the first part's sum covers the whole filter and is set.
+    unsafe { in_parts(room, shape, |out| backward::filter(g, x, dy, out, limit)) }
+}
+
+/// The sizes, with the texts that the gradients have for them.
+fn geometry_for_gradient(
+    p: &Params,
+    direction: Direction,
+    input: [usize; 4],
+    filter: [usize; 4],
+) -> Result<Geometry> {
+    if !onednn(p.dtype) && (filter[2] == 0 || !input[3].is_multiple_of(filter[2])) {
+        let name = match direction {
+            Direction::Filter => "Conv2DCustomBackpropFilter",
+            _ => "Conv2DCustomBackpropInput",
+        };
+        return Err(Status::invalid_argument(format!(
+            "{name}: input depth must be evenly divisible by filter depth"
+        )));
+    }
+    Geometry::new(p, input, filter)
+}
+
+#[cfg(test)]
+mod tests;

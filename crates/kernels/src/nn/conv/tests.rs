@@ -1,0 +1,231 @@
+//! Convolutions against their definition, and TensorFlow's answers to wrong shapes.
+
+use crate::testing::run_op;
+use downpour_graph::{AttrValue, Code};
+use downpour_tensor::{DType, Tensor};
+
+/// One case: input, filter, strides, dilations, explicit padding (top, bottom, left, right).
+struct Case {
+    x: [usize; 4],
+    f: [usize; 4],
+    s: [usize; 2],
+    d: [usize; 2],
+    p: [usize; 4],
+}
+
+impl Case {
+    fn out(&self) -> [usize; 4] {
+        let size = |i: usize| {
+            let extent = (self.f[i] - 1) * self.d[i] + 1;
+            (self.x[i + 1] + self.p[2 * i] + self.p[2 * i + 1] - extent) / self.s[i] + 1
+        };
+        [self.x[0], size(0), size(1), self.f[3]]
+    }
+
+    /// Calls `f(x index, filter index, y index)` for every product of the convolution.
+    fn each(&self, mut f: impl FnMut(usize, usize, usize)) {
+        let [n, oh, ow, oc] = self.out();
+        let [_, h, w, c] = self.x;
+        let [fh, fw, fc, _] = self.f;
+        let groups = c / fc;
+        for b in 0..n {
+            for y in 0..oh {
+                for x in 0..ow {
+                    for ky in 0..fh {
+                        for kx in 0..fw {
+                            let iy = (y * self.s[0] + ky * self.d[0]).wrapping_sub(self.p[0]);
+                            let ix = (x * self.s[1] + kx * self.d[1]).wrapping_sub(self.p[2]);
+                            if iy >= h || ix >= w {
+                                continue;
+                            }
+                            for o in 0..oc {
+                                let g = o / (oc / groups);
+                                for i in 0..fc {
+                                    f(
+                                        ((b * h + iy) * w + ix) * c + g * fc + i,
+                                        ((ky * fw + kx) * fc + i) * oc + o,
+                                        ((b * oh + y) * ow + x) * oc + o,
+                                    );
+                                }
+                            }
+                        }
+                    }
+                }
+            }
+        }
+    }
+
+    fn attrs(&self) -> Vec<(&'static str, AttrValue)> {
+        let [t, b, l, r] = self.p.map(|v| v as i64);
+        let list = |v: [usize; 2]| vec![1, v[0] as i64, v[1] as i64, 1];
+        vec![
+            ("T", DType::Float.into()),
+            ("strides", list(self.s).into()),
+            ("dilations", list(self.d).into()),
+            ("padding", "EXPLICIT".into()),
+            ("explicit_paddings", vec![0, 0, t, b, l, r, 0, 0].into()),
+        ]
+    }
+}
+
+/// Small whole numbers, so that sums are exact in any order.
+fn numbers(dims: [usize; 4], seed: usize) -> Tensor {
+    let n = dims.iter().product();
+    let values = (0..n).map(|i| ((i * 7 + seed) % 11) as f32 - 5.0).collect();
+    Tensor::from_vec(values, dims).unwrap()
+}
+
+fn cases() -> Vec<Case> {
+    let case = |x, f, s, d, p| Case { x, f, s, d, p };
+    vec![
+        case([2, 7, 6, 3], [3, 3, 3, 5], [1, 1], [1, 1], [1, 1, 1, 1]),
+        case(
+            [2, 14, 14, 32],
+            [5, 5, 32, 64],
+            [1, 1],
+            [1, 1],
+            [2, 2, 2, 2],
+        ),
+        case([3, 28, 28, 1], [5, 5, 1, 32], [1, 1], [1, 1], [2, 2, 2, 2]),
+        case([1, 9, 8, 2], [3, 2, 2, 4], [2, 3], [1, 1], [0, 1, 1, 0]),
+        case([1, 9, 9, 4], [3, 3, 2, 6], [1, 1], [2, 2], [2, 2, 2, 2]),
+        case([2, 9, 9, 2], [2, 3, 2, 3], [3, 2], [2, 1], [1, 0, 0, 3]),
+        case([2, 5, 5, 8], [1, 1, 8, 33], [1, 1], [1, 1], [0, 0, 0, 0]),
+        case([1, 6, 6, 3], [1, 1, 3, 4], [4, 4], [1, 1], [0, 0, 0, 0]),
+        case([2, 6, 6, 4], [3, 3, 1, 8], [2, 2], [1, 1], [1, 1, 1, 1]),
+        case([1, 3, 3, 1], [5, 5, 1, 1], [1, 1], [1, 1], [4, 4, 4, 4]),
+    ]
+}
+
+#[test]
+fn convolutions_and_their_gradients_agree_with_the_definition() {
+    for c in cases() {
+        let (x, f, dy) = (numbers(c.x, 1), numbers(c.f, 2), numbers(c.out(), 3));
+        let (xs, fs, dys) = (
+            x.as_slice::<f32>().unwrap(),
+            f.as_slice::<f32>().unwrap(),
+            dy.as_slice::<f32>().unwrap(),
+        );
+        let (mut y, mut dx, mut df) = (
+            vec![0.0; dys.len()],
+            vec![0.0; xs.len()],
+            vec![0.0; fs.len()],
+        );
+        c.each(|i, k, o| {
+            y[o] += xs[i] * fs[k];
+            dx[i] += dys[o] * fs[k];
+            df[k] += dys[o] * xs[i];
+        });
+        let size = |d: [usize; 4]| Tensor::vector(d.map(|v| v as i32).to_vec());
+        let run = |op: &str, inputs: Vec<Tensor>| {
+            run_op(op, inputs, &c.attrs()).unwrap()[0]
+                .as_slice::<f32>()
+                .unwrap()
+                .to_vec()
+        };
+        assert_eq!(run("Conv2D", vec![x.clone(), f.clone()]), y, "{:?}", c.x);
+        let args = vec![size(c.x), f.clone(), dy.clone()];
+        assert_eq!(run("Conv2DBackpropInput", args), dx, "{:?}", c.x);
+        let args = vec![x.clone(), size(c.f), dy.clone()];
+        assert_eq!(run("Conv2DBackpropFilter", args), df, "{:?}", c.x);
+    }
+}
+
+#[test]
+fn channels_may_come_first_and_types_may_be_narrow() {
+    let attrs = |t: DType, format: &str| {
+        vec![
+            ("T", t.into()),
+            ("strides", vec![1i64; 4].into()),
+            ("padding", "SAME".into()),
+            ("data_format", format.into()),
+        ]
+    };
+    let (x, f) = (numbers([1, 4, 4, 2], 1), numbers([3, 3, 2, 3], 2));
+    let last = run_op(
+        "Conv2D",
+        vec![x.clone(), f.clone()],
+        &attrs(DType::Float, "NHWC"),
+    )
+    .unwrap();
+    let swapped = super::from_channels_last(x.clone(), super::Format::Nchw).unwrap();
+    let first = run_op(
+        "Conv2D",
+        vec![swapped, f.clone()],
+        &attrs(DType::Float, "NCHW"),
+    )
+    .unwrap();
+    assert_eq!(first[0].dims(), [1, 3, 4, 4]);
+    let back = super::channels_last(&first[0], super::Format::Nchw).unwrap();
+    assert_eq!(
+        back.as_slice::<f32>().unwrap(),
+        last[0].as_slice::<f32>().unwrap()
+    );
+    let half = |t: &Tensor| super::narrow(t.clone(), DType::Half).unwrap();
+    let h = run_op(
+        "Conv2D",
+        vec![half(&x), half(&f)],
+        &attrs(DType::Half, "NHWC"),
+    )
+    .unwrap();
+    assert_eq!(
+        super::widen(&h[0]).unwrap().as_slice::<f32>().unwrap(),
+        last[0].as_slice::<f32>().unwrap()
+    );
+}
+
+#[test]
+fn wrong_shapes_are_refused_in_tensorflows_words() {
+    let attrs = [
+        ("T", DType::Float.into()),
+        ("strides", vec![1i64; 4].into()),
+        ("padding", "VALID".into()),
+    ];
+    let fail = |op: &str, inputs: Vec<Tensor>| run_op(op, inputs, &attrs).unwrap_err().message;
+    let x = numbers([1, 3, 3, 3], 0);
+    let e = fail("Conv2D", vec![x.clone(), numbers([2, 2, 2, 3], 0)]);
+    assert!(
+        e.starts_with("input depth must be evenly divisible by filter depth: 3 vs 2"),
+        "{e}"
+    );
+    let e = fail(
+        "Conv2D",
+        vec![numbers([1, 2, 2, 1], 0), numbers([5, 5, 1, 1], 0)],
+    );
+    assert!(
+        e.starts_with("Computed output size would be negative: -2"),
+        "{e}"
+    );
+    let size = Tensor::vector(vec![1i32, 3, 3]);
+    let e = fail(
+        "Conv2DBackpropInput",
+        vec![size, numbers([2, 2, 2, 3], 0), numbers([1, 2, 2, 3], 0)],
+    );
+    assert!(
+        e.starts_with("Conv2DBackpropInput requires input_sizes to contain 4 values"),
+        "{e}"
+    );
+    let strides = [
+        ("T", DType::Float.into()),
+        ("strides", vec![2i64, 1, 1, 1].into()),
+        ("padding", "VALID".into()),
+    ];
+    let e = run_op("Conv2D", vec![x, numbers([2, 2, 3, 3], 0)], &strides).unwrap_err();
+    assert_eq!(e.code, Code::Unimplemented);
+}
+
+#[test]
+fn padding_without_measure_is_refused_not_allocated() {
+    let attrs = [
+        ("T", DType::Float.into()),
+        ("strides", vec![1i64; 4].into()),
+        ("dilations", vec![1i64, 1 << 40, 1 << 40, 1].into()),
+        ("padding", "SAME".into()),
+    ];
+    let e = run_op(
+        "Conv2D",
+        vec![numbers([1, 3, 3, 1], 0), numbers([2, 2, 1, 1], 0)],
+        &attrs,
+    );
+    assert_eq!(e.unwrap_err().code, Code::ResourceExhausted);
+}
