@@ -101,6 +101,20 @@ impl Buffer {
         }
     }
 
+    /// `len` bytes that `fill` writes, never zeroed first.
+    ///
+    /// # Safety
+    /// `fill` must write all `len` bytes from the pointer it gets, and none beyond them.
+    pub unsafe fn build(len: usize, fill: impl FnOnce(*mut u8)) -> Buffer {
+        let storage = Storage::heap(len, false);
+        fill(storage.ptr.as_ptr());
+        Buffer {
+            storage: Arc::new(storage),
+            offset: 0,
+            len,
+        }
+    }
+
     /// Copies bytes into aligned memory.
     pub fn copy_from(bytes: &[u8]) -> Buffer {
         let storage = Storage::heap(bytes.len(), false);
@@ -295,6 +309,17 @@ mod tests {
             Buffer::from_bytes(odd.clone(), 8).as_bytes().as_ptr(),
             odd.as_ptr()
         );
+    }
+
+    #[test]
+    fn built_buffers_hold_what_was_written() {
+        // SAFETY: the closure writes all four bytes.
+        let b = unsafe { Buffer::build(4, |p| p.cast::<[u8; 4]>().write([1, 2, 3, 4])) };
+        assert_eq!(b.as_bytes(), [1, 2, 3, 4]);
+        assert!(b.is_unique());
+        assert!((b.as_bytes().as_ptr() as usize).is_multiple_of(ALIGN));
+        // SAFETY: there is nothing to write.
+        assert!(unsafe { Buffer::build(0, |_| ()) }.is_empty());
     }
 
     #[test]
