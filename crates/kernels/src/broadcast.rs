@@ -3,7 +3,7 @@
 use downpour_tensor::{Dims, Shape};
 
 /// How two operands meet: the result's shape and, after merging runs of equal behaviour, the
-/// sizes and each operand's strides (0 where it repeats).
+/// sizes and each operand's strides (0 where it repeats). The innermost strides are 0 or 1.
 pub(crate) struct Broadcast {
     pub(crate) shape: Shape,
     /// Merged sizes, outermost first.
@@ -28,7 +28,7 @@ impl Broadcast {
             });
         }
         let (mut sizes, mut left, mut right) = (Dims::new(), Dims::new(), Dims::new());
-        let (mut stride_a, mut stride_b) = (1, 1);
+        let (mut stride_a, mut stride_b) = (1usize, 1usize);
         // Innermost first; merged with the previous dimension when both operands go on evenly.
         for i in (0..rank).rev() {
             let (x, y, n) = (dim(a, i), dim(b, i), shape[i]);
@@ -38,8 +38,11 @@ impl Broadcast {
                     if y == 1 { 0 } else { stride_b },
                 );
                 match (sizes.last_mut(), left.last(), right.last()) {
-                    (Some(size), Some(&la), Some(&lb)) if sa == la * *size && sb == lb * *size => {
-                        *size *= n
+                    // Saturating: a shape without elements may have any other dimension.
+                    (Some(size), Some(&la), Some(&lb))
+                        if sa == la.saturating_mul(*size) && sb == lb.saturating_mul(*size) =>
+                    {
+                        *size = size.saturating_mul(n)
                     }
                     _ => {
                         sizes.push(n);
@@ -48,8 +51,8 @@ impl Broadcast {
                     }
                 }
             }
-            stride_a *= x;
-            stride_b *= y;
+            stride_a = stride_a.saturating_mul(x);
+            stride_b = stride_b.saturating_mul(y);
         }
         if sizes.is_empty() {
             sizes.push(1);
@@ -67,25 +70,53 @@ impl Broadcast {
         })
     }
 
+    /// Elements of one innermost run.
+    pub(crate) fn row_len(&self) -> usize {
+        self.sizes.last().copied().unwrap_or(1)
+    }
+
+    /// Number of innermost runs.
+    pub(crate) fn row_count(&self) -> usize {
+        let outer = self.sizes.iter().rev().skip(1);
+        outer.fold(1, |p, &n| p.saturating_mul(n))
+    }
+
+    /// The innermost steps of both operands.
+    pub(crate) fn steps(&self) -> (usize, usize) {
+        let inner = self.sizes.len() - 1;
+        (self.left[inner], self.right[inner])
+    }
+
     /// Calls `row(out offset, left offset, right offset)` for each innermost run; the run has
-    /// `sizes.last()` elements and steps by `left.last()` and `right.last()`.
-    pub(crate) fn rows(&self, mut row: impl FnMut(usize, usize, usize)) {
-        if self.shape.num_elements() == 0 {
+    /// `row_len` elements and moves by `steps`.
+    pub(crate) fn rows(&self, row: impl FnMut(usize, usize, usize)) {
+        self.rows_in(0..self.row_count(), row);
+    }
+
+    /// As [`Broadcast::rows`], for some of the runs.
+    pub(crate) fn rows_in(
+        &self,
+        range: std::ops::Range<usize>,
+        mut row: impl FnMut(usize, usize, usize),
+    ) {
+        if range.is_empty() || self.shape.num_elements() == 0 {
             return;
         }
         let outer = self.sizes.len() - 1;
         let n = self.sizes[outer];
         let mut index: Dims = smallvec::smallvec![0; outer];
-        let (mut out, mut l, mut r) = (0, 0, 0);
-        loop {
+        let (mut out, mut l, mut r) = (range.start * n, 0, 0);
+        let mut rest = range.start;
+        for d in (0..outer).rev() {
+            index[d] = rest % self.sizes[d];
+            rest /= self.sizes[d];
+            l += index[d] * self.left[d];
+            r += index[d] * self.right[d];
+        }
+        for _ in range {
             row(out, l, r);
             out += n;
-            let mut d = outer;
-            loop {
-                if d == 0 {
-                    return;
-                }
-                d -= 1;
+            for d in (0..outer).rev() {
                 index[d] += 1;
                 l += self.left[d];
                 r += self.right[d];
@@ -107,12 +138,17 @@ mod tests {
     fn walk(a: &[usize], b: &[usize]) -> Vec<(usize, usize)> {
         let bc = Broadcast::new(a, b).unwrap();
         let mut out = vec![(usize::MAX, usize::MAX); bc.shape.num_elements()];
-        let (n, sl, sr) = (
-            *bc.sizes.last().unwrap(),
-            *bc.left.last().unwrap(),
-            *bc.right.last().unwrap(),
-        );
+        let (n, (sl, sr)) = (bc.row_len(), bc.steps());
         bc.rows(|o, l, r| (0..n).for_each(|i| out[o + i] = (l + i * sl, r + i * sr)));
+        for cut in 0..=bc.row_count() {
+            let mut parts = vec![(usize::MAX, usize::MAX); out.len()];
+            for range in [0..cut, cut..bc.row_count()] {
+                bc.rows_in(range, |o, l, r| {
+                    (0..n).for_each(|i| parts[o + i] = (l + i * sl, r + i * sr))
+                });
+            }
+            assert_eq!(parts, out, "cut at {cut}");
+        }
         out
     }
 
@@ -140,6 +176,9 @@ mod tests {
             ]
         );
         assert!(walk(&[0, 2], &[1, 2]).is_empty());
+        let huge = 1 << 40;
+        let none = Broadcast::new(&[0, huge, huge], &[1, huge, huge]).unwrap();
+        none.rows(|_, _, _| panic!("there is no element"));
         let same = Broadcast::new(&[4, 5, 6], &[4, 5, 6]).unwrap();
         assert_eq!(same.sizes.as_slice(), [120]);
     }

@@ -1,9 +1,40 @@
-//! Elementwise mathematics, comparisons, reductions.
+//! Elementwise mathematics, comparisons, activations, reductions.
+//!
+//! `elementwise` holds the inner loops, `drive` runs them over tensors, `tables` chooses them by
+//! element type, `isa` compiles them for several instruction sets. The other files are ops.
 
+mod activation;
+mod add_n;
+mod argmax;
 mod binary;
+mod clip;
+mod compare;
+mod convert;
+mod drive;
+mod elementwise;
+mod functions;
+mod grad;
+mod isa;
+mod reduce;
+mod reducers;
+mod scan;
+mod special;
+mod tables;
+mod trig;
+mod unary;
 
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
+    activation::register(registry);
+    add_n::register(registry);
+    argmax::register(registry);
     binary::register(registry);
+    clip::register(registry);
+    compare::register(registry);
+    convert::register(registry);
+    grad::register(registry);
+    reduce::register(registry);
+    scan::register(registry);
+    unary::register(registry);
 }

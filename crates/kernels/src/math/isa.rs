@@ -1,0 +1,114 @@
+//! One loop, several instruction sets: a [`Loop`] is compiled for plain x86-64, for AVX2 with FMA
+//! and for AVX-512, and the best one the machine has is chosen at run time.
+//!
+//! Everything a loop calls per element must be inlined into it (`#[inline(always)]` or a
+//! closure): a call that stays a call is compiled for the plain set.
+#![allow(
+    unsafe_code,
+    reason = "calling code compiled for instructions the machine was seen to have"
+)]
+
+/// What loop bodies may ask of the instruction set.
+pub(crate) trait Isa: Copy + Send + Sync + 'static {
+    /// `a * b + c`, with one rounding where that costs nothing.
+    fn madd(a: f32, b: f32, c: f32) -> f32;
+}
+
+/// The instructions every machine of this architecture has.
+#[derive(Clone, Copy)]
+pub(crate) struct Plain;
+
+impl Isa for Plain {
+    #[inline(always)]
+    fn madd(a: f32, b: f32, c: f32) -> f32 {
+        if cfg!(any(target_feature = "fma", target_arch = "aarch64")) {
+            a.mul_add(b, c)
+        } else {
+            a * b + c
+        }
+    }
+}
+
+/// Instruction sets with fused multiply-add.
+#[derive(Clone, Copy)]
+pub(crate) struct Fused;
+
+impl Isa for Fused {
+    #[inline(always)]
+    fn madd(a: f32, b: f32, c: f32) -> f32 {
+        a.mul_add(b, c)
+    }
+}
+
+/// A loop with what it works on. `run` must be `#[inline(always)]`.
+pub(crate) trait Loop {
+    /// What the loop gives.
+    type Out;
+    /// Runs it.
+    fn run<I: Isa>(self) -> Self::Out;
+}
+
+/// Runs a loop with the best instructions there are.
+#[inline]
+pub(crate) fn dispatch<L: Loop>(l: L) -> L::Out {
+    #[cfg(target_arch = "x86_64")]
+    {
+        use std::arch::is_x86_feature_detected as has;
+        if has!("avx512f")
+            && has!("avx512vl")
+            && has!("avx512bw")
+            && has!("avx512dq")
+            && has!("fma")
+        {
+            // SAFETY: the machine has these instructions.
+            return unsafe { wide(l) };
+        }
+        if has!("avx2") && has!("fma") {
+            // SAFETY: the machine has these instructions.
+            return unsafe { middle(l) };
+        }
+    }
+    l.run::<Plain>()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq,avx2,fma")]
+fn wide<L: Loop>(l: L) -> L::Out {
+    l.run::<Fused>()
+}
+
+#[cfg(target_arch = "x86_64")]
+#[target_feature(enable = "avx2,fma")]
+fn middle<L: Loop>(l: L) -> L::Out {
+    l.run::<Fused>()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    struct Poly<'a>(&'a [f32]);
+
+    impl Loop for Poly<'_> {
+        type Out = Vec<f32>;
+        #[inline(always)]
+        fn run<I: Isa>(self) -> Vec<f32> {
+            self.0.iter().map(|&x| I::madd(x, x, 1.0)).collect()
+        }
+    }
+
+    #[test]
+    fn every_instruction_set_gives_the_same_sums() {
+        let xs: Vec<f32> = (0..100).map(|x| x as f32).collect();
+        let want: Vec<f32> = xs.iter().map(|x| x * x + 1.0).collect();
+        assert_eq!(dispatch(Poly(&xs)), want);
+        assert_eq!(Poly(&xs).run::<Plain>(), want);
+        assert_eq!(Poly(&xs).run::<Fused>(), want);
+        #[cfg(target_arch = "x86_64")]
+        if std::arch::is_x86_feature_detected!("avx2") && std::arch::is_x86_feature_detected!("fma")
+        {
+            // SAFETY: just checked.
+            assert_eq!(unsafe { middle(Poly(&xs)) }, want);
+        }
+    }
+}

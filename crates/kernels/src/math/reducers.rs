@@ -1,0 +1,350 @@
+//! The inner loops of reductions: runs folded into one value, rows folded into a row. How a
+//! run is cut depends on its length only, never on the number of threads, so results do not
+//! either.
+
+use super::isa::{Isa, Loop, Plain, dispatch};
+use half::{bf16, f16};
+use num_complex::Complex;
+
+/// Folding elements `T`: a commutative, associative operation and its neutral element.
+pub(crate) trait Reducer<T>: Copy + Send + Sync + 'static {
+    /// What partial results are.
+    type Acc: Copy + Send + Sync;
+    /// Whether the loops are compiled for several instruction sets.
+    const VECTOR: bool = false;
+    /// The neutral element.
+    fn zero(self) -> Self::Acc;
+    /// One element more; must be `#[inline(always)]`.
+    fn add(self, acc: Self::Acc, x: T) -> Self::Acc;
+    /// Two partial results; must be `#[inline(always)]`.
+    fn merge(self, a: Self::Acc, b: Self::Acc) -> Self::Acc;
+    /// The result over `count` elements.
+    fn finish(self, acc: Self::Acc, count: usize) -> T;
+}
+
+/// Independent accumulators of a run: enough for the adders of any machine.
+const LANES: usize = 64;
+/// Longest stretch folded in one go; longer runs are folded as a tree over such stretches, which
+/// also keeps rounding errors small.
+pub(crate) const STRETCH: usize = 4 << 10;
+
+struct Run<'a, T, R>(&'a [T], R);
+
+impl<T: Copy, R: Reducer<T>> Loop for Run<'_, T, R> {
+    type Out = R::Acc;
+    #[inline(always)]
+    fn run<I: Isa>(self) -> R::Acc {
+        let Run(xs, r) = self;
+        if xs.len() < LANES {
+            return xs.iter().fold(r.zero(), |acc, &x| r.add(acc, x));
+        }
+        let mut lanes = [r.zero(); LANES];
+        let (chunks, rest) = xs.as_chunks::<LANES>();
+        for chunk in chunks {
+            for (lane, &x) in lanes.iter_mut().zip(chunk) {
+                *lane = r.add(*lane, x);
+            }
+        }
+        for (lane, &x) in lanes.iter_mut().zip(rest) {
+            *lane = r.add(*lane, x);
+        }
+        let mut width = LANES / 2;
+        while width > 0 {
+            for i in 0..width {
+                lanes[i] = r.merge(lanes[i], lanes[i + width]);
+            }
+            width /= 2;
+        }
+        lanes[0]
+    }
+}
+
+/// Folds at most [`STRETCH`] elements.
+pub(crate) fn stretch<T: Copy, R: Reducer<T>>(r: R, xs: &[T]) -> R::Acc {
+    if R::VECTOR {
+        dispatch(Run(xs, r))
+    } else {
+        Run(xs, r).run::<Plain>()
+    }
+}
+
+/// Folds a run of any length.
+pub(crate) fn run<T: Copy, R: Reducer<T>>(r: R, xs: &[T]) -> R::Acc {
+    if xs.len() <= STRETCH {
+        return stretch(r, xs);
+    }
+    let parts: Vec<R::Acc> = xs.chunks(STRETCH).map(|c| stretch(r, c)).collect();
+    tree(r, &parts)
+}
+
+/// Folds partial results pairwise.
+pub(crate) fn tree<T, R: Reducer<T>>(r: R, parts: &[R::Acc]) -> R::Acc {
+    match parts {
+        [] => r.zero(),
+        [one] => *one,
+        _ => {
+            let (a, b) = parts.split_at(parts.len() / 2);
+            r.merge(tree(r, a), tree(r, b))
+        }
+    }
+}
+
+struct Rows<'a, T, R: Reducer<T>> {
+    r: R,
+    acc: &'a mut [R::Acc],
+    xs: &'a [T],
+    stride: usize,
+}
+
+impl<T: Copy, R: Reducer<T>> Loop for Rows<'_, T, R> {
+    type Out = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Rows { r, acc, xs, stride } = self;
+        let n = acc.len();
+        let mut rest = xs;
+        // Four rows at a time: a quarter of the traffic to the accumulators.
+        while rest.len() >= 3 * stride + n {
+            let (a, b) = (&rest[..n], &rest[stride..stride + n]);
+            let (c, d) = (
+                &rest[2 * stride..2 * stride + n],
+                &rest[3 * stride..3 * stride + n],
+            );
+            for i in 0..n {
+                let left = r.add(r.add(r.zero(), a[i]), b[i]);
+                let right = r.add(r.add(r.zero(), c[i]), d[i]);
+                acc[i] = r.merge(acc[i], r.merge(left, right));
+            }
+            rest = rest.get(4 * stride..).unwrap_or(&[]);
+        }
+        while rest.len() >= n && n > 0 {
+            for (acc, &x) in acc.iter_mut().zip(&rest[..n]) {
+                *acc = r.add(*acc, x);
+            }
+            rest = rest.get(stride..).unwrap_or(&[]);
+        }
+    }
+}
+
+/// Rows folded into one set of accumulators before these are merged.
+const ROWS_AT_ONCE: usize = 256;
+
+/// Folds rows of `acc.len()` elements, `stride` apart, into `acc`. `xs` starts with the first row
+/// and ends with the last.
+pub(crate) fn rows<T: Copy, R: Reducer<T>>(r: R, acc: &mut [R::Acc], xs: &[T], stride: usize) {
+    let once = |acc: &mut [R::Acc], xs: &[T]| {
+        let l = Rows { r, acc, xs, stride };
+        if R::VECTOR {
+            dispatch(l)
+        } else {
+            l.run::<Plain>()
+        }
+    };
+    if xs.len() <= ROWS_AT_ONCE * stride {
+        return once(acc, xs);
+    }
+    let mut part = vec![r.zero(); acc.len()];
+    for xs in xs.chunks(ROWS_AT_ONCE * stride) {
+        part.fill(r.zero());
+        once(&mut part, xs);
+        for (acc, &part) in acc.iter_mut().zip(&part) {
+            *acc = r.merge(*acc, part);
+        }
+    }
+}
+
+/// Sum, or mean.
+#[derive(Clone, Copy)]
+pub(crate) struct Sum;
+/// Mean.
+#[derive(Clone, Copy)]
+pub(crate) struct Mean;
+/// Product.
+#[derive(Clone, Copy)]
+pub(crate) struct Prod;
+/// Square root of the sum of squares.
+#[derive(Clone, Copy)]
+pub(crate) struct Norm;
+/// Half the sum of squares.
+#[derive(Clone, Copy)]
+pub(crate) struct HalfSquares;
+/// Largest element; NaN if there is one.
+#[derive(Clone, Copy)]
+pub(crate) struct Max;
+/// Smallest element; NaN if there is one.
+#[derive(Clone, Copy)]
+pub(crate) struct Min;
+/// Whether all bytes are 1.
+#[derive(Clone, Copy)]
+pub(crate) struct All;
+/// Whether some byte is 1.
+#[derive(Clone, Copy)]
+pub(crate) struct Any;
+
+/// One implementation of [`Reducer`].
+macro_rules! reducer {
+    ($r:ident, $t:ty, $acc:ty, $vector:expr, $zero:expr,
+        |$a:ident, $x:ident| $add:expr, |$b:ident, $c:ident| $merge:expr,
+        |$d:ident, $n:ident| $finish:expr) => {
+        impl Reducer<$t> for $r {
+            type Acc = $acc;
+            const VECTOR: bool = $vector;
+            #[inline(always)]
+            fn zero(self) -> $acc {
+                $zero
+            }
+            #[inline(always)]
+            fn add(self, $a: $acc, $x: $t) -> $acc {
+                $add
+            }
+            #[inline(always)]
+            fn merge(self, $b: $acc, $c: $acc) -> $acc {
+                $merge
+            }
+            fn finish(self, $d: $acc, $n: usize) -> $t {
+                let _ = $n;
+                $finish
+            }
+        }
+    };
+}
+
+macro_rules! float_reducers {
+    ($($t:ty, $vector:expr;)*) => {$(
+        reducer!(Sum, $t, $t, $vector, 0.0, |a, x| a + x, |a, b| a + b, |a, n| a);
+        reducer!(Mean, $t, $t, $vector, 0.0, |a, x| a + x, |a, b| a + b, |a, n| a / n as $t);
+        reducer!(Prod, $t, $t, $vector, 1.0, |a, x| a * x, |a, b| a * b, |a, n| a);
+        reducer!(Norm, $t, $t, $vector, 0.0, |a, x| a + x * x, |a, b| a + b, |a, n| a.sqrt());
+        reducer!(HalfSquares, $t, $t, $vector, 0.0,
+            |a, x| a + x * x, |a, b| a + b, |a, n| a / 2.0);
+        reducer!(Max, $t, $t, $vector, <$t>::NEG_INFINITY,
+            |a, x| if (x > a) | x.is_nan() { x } else { a },
+            |a, x| if (x > a) | x.is_nan() { x } else { a }, |a, n| a);
+        reducer!(Min, $t, $t, $vector, <$t>::INFINITY,
+            |a, x| if (x < a) | x.is_nan() { x } else { a },
+            |a, x| if (x < a) | x.is_nan() { x } else { a }, |a, n| a);
+    )*};
+}
+
+float_reducers! { f32, true; f64, true; }
+
+/// Partial results in single precision, rounded once.
+macro_rules! half_reducers {
+    ($($t:ident),*) => {$(
+        reducer!(Sum, $t, f32, false, 0.0,
+            |a, x| a + x.to_f32(), |a, b| a + b, |a, n| $t::from_f32(a));
+        reducer!(Mean, $t, f32, false, 0.0,
+            |a, x| a + x.to_f32(), |a, b| a + b, |a, n| $t::from_f32(a / n as f32));
+        reducer!(Prod, $t, f32, false, 1.0,
+            |a, x| a * x.to_f32(), |a, b| a * b, |a, n| $t::from_f32(a));
+        reducer!(Norm, $t, f32, false, 0.0,
+            |a, x| a + x.to_f32() * x.to_f32(), |a, b| a + b, |a, n| $t::from_f32(a.sqrt()));
+        reducer!(HalfSquares, $t, f32, false, 0.0,
+            |a, x| a + x.to_f32() * x.to_f32(), |a, b| a + b, |a, n| $t::from_f32(a / 2.0));
+        reducer!(Max, $t, f32, false, f32::NEG_INFINITY,
+            |a, x| Max.add(a, x.to_f32()), |a, b| Reducer::<f32>::merge(Max, a, b),
+            |a, n| $t::from_f32(a));
+        reducer!(Min, $t, f32, false, f32::INFINITY,
+            |a, x| Min.add(a, x.to_f32()), |a, b| Reducer::<f32>::merge(Min, a, b),
+            |a, n| $t::from_f32(a));
+    )*};
+}
+
+half_reducers!(f16, bf16);
+
+/// Sums, products and norms wrap.
+macro_rules! wrapping_reducers {
+    ($($t:ty),*) => {$(
+        reducer!(Sum, $t, $t, false, 0,
+            |a, x| a.wrapping_add(x), |a, b| a.wrapping_add(b), |a, n| a);
+        reducer!(Prod, $t, $t, false, 1,
+            |a, x| a.wrapping_mul(x), |a, b| a.wrapping_mul(b), |a, n| a);
+    )*};
+}
+
+wrapping_reducers!(i8, i16, i32, i64);
+
+macro_rules! int_reducers {
+    ($($t:ty, $wide:ty;)*) => {$(
+        // Summed as 64 bits, then cut; the mean of nothing is 0.
+        reducer!(Mean, $t, $wide, false, 0,
+            |a, x| a.wrapping_add(<$wide>::from(x)), |a, b| a.wrapping_add(b),
+            |a, n| a.checked_div(n as $wide).unwrap_or(0) as $t);
+        reducer!(Norm, $t, $t, false, 0,
+            |a, x| a.wrapping_add(x.wrapping_mul(x)), |a, b| a.wrapping_add(b),
+            |a, n| (a as f64).sqrt() as $t);
+        reducer!(Max, $t, $t, false, <$t>::MIN, |a, x| a.max(x), |a, b| a.max(b), |a, n| a);
+        reducer!(Min, $t, $t, false, <$t>::MAX, |a, x| a.min(x), |a, b| a.min(b), |a, n| a);
+    )*};
+}
+
+int_reducers! {
+    i8, i64; i16, i64; i32, i64; i64, i64; u8, u64; u16, u64; u32, u64; u64, u64;
+}
+
+macro_rules! complex_reducers {
+    ($($t:ty),*) => {$(
+        reducer!(Sum, Complex<$t>, Complex<$t>, false, Complex::new(0.0, 0.0),
+            |a, x| a + x, |a, b| a + b, |a, n| a);
+        reducer!(Mean, Complex<$t>, Complex<$t>, false, Complex::new(0.0, 0.0),
+            |a, x| a + x, |a, b| a + b, |a, n| a / n as $t);
+        reducer!(Prod, Complex<$t>, Complex<$t>, false, Complex::new(1.0, 0.0),
+            |a, x| a * x, |a, b| a * b, |a, n| a);
+        reducer!(Norm, Complex<$t>, $t, false, 0.0,
+            |a, x| a + x.norm_sqr(), |a, b| a + b, |a, n| Complex::new(a.sqrt(), 0.0));
+    )*};
+}
+
+complex_reducers!(f32, f64);
+
+reducer!(All, u8, u8, true, 1, |a, x| a & x, |a, b| a & b, |a, n| a);
+reducer!(Any, u8, u8, true, 0, |a, x| a | x, |a, b| a | b, |a, n| a);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn long_sums_keep_their_digits() {
+        let xs = vec![0.1f32; 1_000_003];
+        let want = f64::from(0.1f32) * 1_000_003.0;
+        let got = f64::from(Reducer::<f32>::finish(Sum, run(Sum, &xs), xs.len()));
+        assert!((got - want).abs() < 1e-6 * want, "{got} {want}");
+        let mut acc = [0.0f32; 3];
+        rows(Sum, &mut acc, &xs[..999_999], 3);
+        let want = want / 1_000_003.0 * 333_333.0;
+        assert!(
+            acc.iter()
+                .all(|&a| (f64::from(a) - want).abs() < 1e-5 * want),
+            "{acc:?} {want}"
+        );
+    }
+
+    #[test]
+    fn every_element_counts_once_whatever_the_length() {
+        for n in (0..300).chain([STRETCH - 1, STRETCH, STRETCH + 1, 3 * STRETCH + 7]) {
+            let xs: Vec<i64> = (0..n as i64).collect();
+            assert_eq!(run(Sum, &xs), (n * n.saturating_sub(1) / 2) as i64, "{n}");
+        }
+        for (count, n, stride) in [(1, 3, 3), (3, 1, 4), (4, 5, 5), (1025, 2, 3), (7, 3, 10)] {
+            let xs: Vec<i64> = (0..((count - 1) * stride + n) as i64).collect();
+            let mut acc = vec![0i64; n];
+            rows(Sum, &mut acc, &xs, stride);
+            for (i, &got) in acc.iter().enumerate() {
+                let want: i64 = (0..count).map(|row| (row * stride + i) as i64).sum();
+                assert_eq!(got, want, "{count} {n} {stride}");
+            }
+        }
+    }
+
+    #[test]
+    fn nan_survives_wherever_it_is() {
+        for n in [1, 5, 64, 100, 1000] {
+            for at in [0, n / 2, n - 1] {
+                let mut xs = vec![1.0f32; n];
+                xs[at] = f32::NAN;
+                assert!(run(Max, &xs).is_nan() && run(Min, &xs).is_nan());
+            }
+        }
+    }
+}

@@ -1,0 +1,251 @@
+//! Choosing a kernel by element type: `pick1!` and `pick2!` paste one function for each type of a
+//! group, so that an op is a line per group and not per type. half and bfloat16 are computed as
+//! float and rounded once.
+
+use super::elementwise::{Binary, Unary, scalar, scalar2, vector_test};
+use downpour_tensor::DType::{self, *};
+use half::{bf16, f16};
+
+/// half, bfloat16, float, double, complex64, complex128.
+pub(crate) const FIELDS: &[DType] = &[BFloat16, Half, Float, Double, Complex64, Complex128];
+/// complex64, complex128.
+pub(crate) const COMPLEX: &[DType] = &[Complex64, Complex128];
+/// float, double.
+pub(crate) const WIDE: &[DType] = &[Float, Double];
+/// half, float, double.
+pub(crate) const NO_BFLOAT: &[DType] = &[Half, Float, Double];
+
+pub(crate) fn half1(f: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static) -> Box<dyn Unary> {
+    scalar(move |x: f16| f16::from_f32(f(x.to_f32())))
+}
+
+pub(crate) fn bhalf1(f: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static) -> Box<dyn Unary> {
+    scalar(move |x: bf16| bf16::from_f32(f(x.to_f32())))
+}
+
+pub(crate) fn half2(f: impl Fn(f32, f32) -> f32 + Copy + Send + Sync + 'static) -> Box<dyn Binary> {
+    scalar2(move |a: f16, b: f16| f16::from_f32(f(a.to_f32(), b.to_f32())))
+}
+
+pub(crate) fn bhalf2(
+    f: impl Fn(f32, f32) -> f32 + Copy + Send + Sync + 'static,
+) -> Box<dyn Binary> {
+    scalar2(move |a: bf16, b: bf16| bf16::from_f32(f(a.to_f32(), b.to_f32())))
+}
+
+pub(crate) fn half_test(
+    f: impl Fn(f32, f32) -> bool + Copy + Send + Sync + 'static,
+) -> Box<dyn Binary> {
+    vector_test(move |a: f16, b: f16| f(a.to_f32(), b.to_f32()))
+}
+
+pub(crate) fn bhalf_test(
+    f: impl Fn(f32, f32) -> bool + Copy + Send + Sync + 'static,
+) -> Box<dyn Binary> {
+    vector_test(move |a: bf16, b: bf16| f(a.to_f32(), b.to_f32()))
+}
+
+/// The unary kernel for a type: `pick1!(dtype; group => function; …)`, an `Option`.
+macro_rules! pick1 {
+    ($t:expr; $($group:ident => $f:expr);+ $(;)?) => {{
+        #[allow(unused_imports, reason = "which are used depends on the groups")]
+        use $crate::math::{elementwise::*, tables::*};
+        let t: ::downpour_tensor::DType = $t;
+        None$(.or_else(|| $crate::math::tables::pick1!(@$group t, $f)))+
+    }};
+    // Loops that vectorise.
+    (@floats $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Float => Some(vector::<f32, _>($f)),
+            ::downpour_tensor::DType::Double => Some(vector::<f64, _>($f)),
+            _ => $crate::math::tables::pick1!(@halves $t, $f),
+        }
+    };
+    (@halves $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Half => Some(half1($f)),
+            ::downpour_tensor::DType::BFloat16 => Some(bhalf1($f)),
+            _ => None,
+        }
+    };
+    // Calls of functions.
+    (@float $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Float => Some(scalar::<f32, _>($f)),
+            ::downpour_tensor::DType::Half => Some(half1($f)),
+            ::downpour_tensor::DType::BFloat16 => Some(bhalf1($f)),
+            _ => None,
+        }
+    };
+    // A `Function` for float, its definition for the halves.
+    (@function $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Float => Some(Box::new(Floats($f)) as Box<dyn Unary>),
+            ::downpour_tensor::DType::Half => {
+                Some(half1(|x| $f.at::<$crate::math::isa::Plain>(x)))
+            }
+            ::downpour_tensor::DType::BFloat16 => {
+                Some(bhalf1(|x| $f.at::<$crate::math::isa::Plain>(x)))
+            }
+            _ => None,
+        }
+    };
+    (@double $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Double => Some(scalar::<f64, _>($f)),
+            _ => None,
+        }
+    };
+    // Results that do not depend on the sign, by width.
+    (@wrapping $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Int8 | ::downpour_tensor::DType::UInt8 => Some(scalar::<i8, _>($f)),
+            ::downpour_tensor::DType::Int16 | ::downpour_tensor::DType::UInt16 => Some(scalar::<i16, _>($f)),
+            ::downpour_tensor::DType::Int32 | ::downpour_tensor::DType::UInt32 => Some(vector::<i32, _>($f)),
+            ::downpour_tensor::DType::Int64 | ::downpour_tensor::DType::UInt64 => Some(vector::<i64, _>($f)),
+            _ => None,
+        }
+    };
+    (@unsigned $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::UInt8 => Some(scalar::<u8, _>($f)),
+            ::downpour_tensor::DType::UInt16 => Some(scalar::<u16, _>($f)),
+            ::downpour_tensor::DType::UInt32 => Some(scalar::<u32, _>($f)),
+            ::downpour_tensor::DType::UInt64 => Some(scalar::<u64, _>($f)),
+            _ => None,
+        }
+    };
+    (@complex $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Complex64 => Some(scalar::<::num_complex::Complex32, _>($f)),
+            ::downpour_tensor::DType::Complex128 => Some(scalar::<::num_complex::Complex64, _>($f)),
+            _ => None,
+        }
+    };
+}
+
+/// The binary kernel for a type: `pick2!(dtype; group => function; …)`, an `Option`.
+macro_rules! pick2 {
+    ($t:expr; $($group:ident => $f:expr);+ $(;)?) => {{
+        #[allow(unused_imports, reason = "which are used depends on the groups")]
+        use $crate::math::{elementwise::*, tables::*};
+        let t: ::downpour_tensor::DType = $t;
+        None$(.or_else(|| $crate::math::tables::pick2!(@$group t, $f)))+
+    }};
+    // Loops that vectorise.
+    (@floats $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Float => Some(vector2::<f32, _>($f)),
+            ::downpour_tensor::DType::Double => Some(vector2::<f64, _>($f)),
+            ::downpour_tensor::DType::Half => Some(half2($f)),
+            ::downpour_tensor::DType::BFloat16 => Some(bhalf2($f)),
+            _ => None,
+        }
+    };
+    // Calls of functions.
+    (@float $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Float => Some(scalar2::<f32, _>($f)),
+            ::downpour_tensor::DType::Half => Some(half2($f)),
+            ::downpour_tensor::DType::BFloat16 => Some(bhalf2($f)),
+            _ => None,
+        }
+    };
+    (@double $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Double => Some(scalar2::<f64, _>($f)),
+            _ => None,
+        }
+    };
+    // Results that do not depend on the sign, by width.
+    (@wrapping $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Int8 | ::downpour_tensor::DType::UInt8 => Some(scalar2::<i8, _>($f)),
+            ::downpour_tensor::DType::Int16 | ::downpour_tensor::DType::UInt16 => Some(scalar2::<i16, _>($f)),
+            ::downpour_tensor::DType::Int32 | ::downpour_tensor::DType::UInt32 => Some(vector2::<i32, _>($f)),
+            ::downpour_tensor::DType::Int64 | ::downpour_tensor::DType::UInt64 => Some(vector2::<i64, _>($f)),
+            _ => None,
+        }
+    };
+    (@ints $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Int8 => Some(scalar2::<i8, _>($f)),
+            ::downpour_tensor::DType::Int16 => Some(scalar2::<i16, _>($f)),
+            ::downpour_tensor::DType::Int32 => Some(vector2::<i32, _>($f)),
+            ::downpour_tensor::DType::Int64 => Some(vector2::<i64, _>($f)),
+            ::downpour_tensor::DType::UInt8 => Some(scalar2::<u8, _>($f)),
+            ::downpour_tensor::DType::UInt16 => Some(scalar2::<u16, _>($f)),
+            ::downpour_tensor::DType::UInt32 => Some(scalar2::<u32, _>($f)),
+            ::downpour_tensor::DType::UInt64 => Some(scalar2::<u64, _>($f)),
+            _ => None,
+        }
+    };
+    // Functions that may refuse their operands.
+    (@checked_signed $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Int8 => Some(checked2::<i8, _>($f)),
+            ::downpour_tensor::DType::Int16 => Some(checked2::<i16, _>($f)),
+            ::downpour_tensor::DType::Int32 => Some(checked2::<i32, _>($f)),
+            ::downpour_tensor::DType::Int64 => Some(checked2::<i64, _>($f)),
+            _ => None,
+        }
+    };
+    (@checked_unsigned $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::UInt8 => Some(checked2::<u8, _>($f)),
+            ::downpour_tensor::DType::UInt16 => Some(checked2::<u16, _>($f)),
+            ::downpour_tensor::DType::UInt32 => Some(checked2::<u32, _>($f)),
+            ::downpour_tensor::DType::UInt64 => Some(checked2::<u64, _>($f)),
+            _ => None,
+        }
+    };
+    (@complex $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Complex64 => Some(scalar2::<::num_complex::Complex32, _>($f)),
+            ::downpour_tensor::DType::Complex128 => Some(scalar2::<::num_complex::Complex64, _>($f)),
+            _ => None,
+        }
+    };
+    // Comparisons.
+    (@float_tests $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Float => Some(vector_test::<f32, _>($f)),
+            ::downpour_tensor::DType::Double => Some(vector_test::<f64, _>($f)),
+            ::downpour_tensor::DType::Half => Some(half_test($f)),
+            ::downpour_tensor::DType::BFloat16 => Some(bhalf_test($f)),
+            _ => None,
+        }
+    };
+    (@int_tests $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Int8 => Some(vector_test::<i8, _>($f)),
+            ::downpour_tensor::DType::Int16 => Some(vector_test::<i16, _>($f)),
+            ::downpour_tensor::DType::Int32 => Some(vector_test::<i32, _>($f)),
+            ::downpour_tensor::DType::Int64 => Some(vector_test::<i64, _>($f)),
+            ::downpour_tensor::DType::UInt8 => Some(vector_test::<u8, _>($f)),
+            ::downpour_tensor::DType::UInt16 => Some(vector_test::<u16, _>($f)),
+            ::downpour_tensor::DType::UInt32 => Some(vector_test::<u32, _>($f)),
+            ::downpour_tensor::DType::UInt64 => Some(vector_test::<u64, _>($f)),
+            _ => None,
+        }
+    };
+    // Equality of anything that is equal when its bits are.
+    (@bit_tests $t:ident, $f:expr) => {
+        match ($t.is_floating() || $t.is_complex(), $t.size()) {
+            (false, Some(1)) => Some(vector_test::<u8, _>($f)),
+            (false, Some(2)) => Some(vector_test::<u16, _>($f)),
+            (false, Some(4)) => Some(vector_test::<u32, _>($f)),
+            (false, Some(8)) => Some(vector_test::<u64, _>($f)),
+            _ => None,
+        }
+    };
+    (@complex_tests $t:ident, $f:expr) => {
+        match $t {
+            ::downpour_tensor::DType::Complex64 => Some(vector_test::<::num_complex::Complex32, _>($f)),
+            ::downpour_tensor::DType::Complex128 => Some(vector_test::<::num_complex::Complex64, _>($f)),
+            _ => None,
+        }
+    };
+}
+
+pub(crate) use {pick1, pick2};

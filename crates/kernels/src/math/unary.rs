@@ -1,0 +1,259 @@
+//! Functions of one tensor, element by element, with a result of the same type.
+
+use super::binary::no_code;
+use super::drive::map;
+use super::elementwise::{Unary, vector};
+use super::functions::{Erf, Exp, Expm1, Log, Log1p, Sigmoid, Tanh};
+use super::tables::{FIELDS, NO_BFLOAT, WIDE, pick1};
+use super::{special, trig};
+use crate::types::{FLOATS, INTS, NUMBERS};
+use downpour_graph::Result;
+use downpour_runtime::{Built, KernelBuilder, Registry};
+use downpour_tensor::DType::{self, *};
+use num_complex::Complex;
+use num_traits::{Float, One, Zero};
+
+const SIGNED: &[DType] = &[BFloat16, Half, Float, Double, Int8, Int16, Int32, Int64];
+const SIGNED_FIELDS: &[DType] = &[
+    BFloat16, Half, Float, Double, Int8, Int16, Int32, Int64, Complex64, Complex128,
+];
+const ROUND: &[DType] = &[BFloat16, Half, Float, Double, Int32, Int64];
+
+pub(crate) fn register(r: &mut Registry) {
+    r.add_typed("Abs", &[("T", SIGNED)], |b| unary(b, abs));
+    r.add_typed("Neg", &[("T", SIGNED_FIELDS)], |b| unary(b, neg));
+    r.add_typed("Sign", &[("T", SIGNED_FIELDS)], |b| unary(b, sign));
+    r.add_typed("Reciprocal", &[("T", FIELDS)], |b| unary(b, reciprocal));
+    r.add_typed("Inv", &[("T", FIELDS)], |b| unary(b, reciprocal));
+    r.add_typed("Square", &[("T", NUMBERS)], |b| unary(b, square));
+    r.add_typed("Sqrt", &[("T", FIELDS)], |b| unary(b, sqrt));
+    r.add_typed("Rsqrt", &[("T", FIELDS)], |b| unary(b, rsqrt));
+    r.add_typed("Exp", &[("T", FIELDS)], |b| unary(b, exp));
+    r.add_typed("Expm1", &[("T", FIELDS)], |b| unary(b, expm1));
+    r.add_typed("Log", &[("T", FIELDS)], |b| unary(b, log));
+    r.add_typed("Log1p", &[("T", FIELDS)], |b| unary(b, log1p));
+    r.add_typed("Sin", &[("T", FIELDS)], |b| unary(b, sin));
+    r.add_typed("Cos", &[("T", FIELDS)], |b| unary(b, cos));
+    r.add_typed("Tan", &[("T", FIELDS)], |b| unary(b, tan));
+    r.add_typed("Asin", &[("T", FIELDS)], |b| unary(b, asin));
+    r.add_typed("Acos", &[("T", FIELDS)], |b| unary(b, acos));
+    r.add_typed("Atan", &[("T", FIELDS)], |b| unary(b, atan));
+    r.add_typed("Sinh", &[("T", FIELDS)], |b| unary(b, sinh));
+    r.add_typed("Cosh", &[("T", FIELDS)], |b| unary(b, cosh));
+    r.add_typed("Tanh", &[("T", FIELDS)], |b| unary(b, tanh));
+    r.add_typed("Asinh", &[("T", FIELDS)], |b| unary(b, asinh));
+    r.add_typed("Acosh", &[("T", FIELDS)], |b| unary(b, acosh));
+    r.add_typed("Atanh", &[("T", FIELDS)], |b| unary(b, atanh));
+    r.add_typed("Sigmoid", &[("T", FIELDS)], |b| unary(b, sigmoid));
+    r.add_typed("Erf", &[("T", FLOATS)], |b| unary(b, erf));
+    r.add_typed("Erfc", &[("T", FLOATS)], |b| unary(b, erfc));
+    r.add_typed("Erfinv", &[("T", WIDE)], |b| unary(b, erfinv));
+    r.add_typed("Ndtri", &[("T", WIDE)], |b| unary(b, ndtri));
+    r.add_typed("Lgamma", &[("T", NO_BFLOAT)], |b| unary(b, lgamma));
+    r.add_typed("Digamma", &[("T", NO_BFLOAT)], |b| unary(b, digamma));
+    r.add_typed("Floor", &[("T", FLOATS)], |b| unary(b, floor));
+    r.add_typed("Ceil", &[("T", FLOATS)], |b| unary(b, ceil));
+    r.add_typed("Round", &[("T", ROUND)], |b| unary(b, round));
+    r.add_typed("Rint", &[("T", WIDE)], |b| unary(b, round));
+    r.add_typed("Invert", &[("T", INTS)], |b| unary(b, invert));
+    r.add("LogicalNot", |_| elementwise(vector(|x: u8| x ^ 1)));
+}
+
+/// Which kernel an op has for a type.
+pub(crate) type Choice = fn(DType) -> Option<Box<dyn Unary>>;
+
+/// An op of one input of attribute `T`.
+pub(crate) fn unary(b: &KernelBuilder<'_>, choice: Choice) -> Result<Built> {
+    let t = b.attrs().dtype("T")?;
+    elementwise(choice(t).ok_or_else(|| no_code(t))?)
+}
+
+/// An op of one input.
+pub(crate) fn elementwise(kernel: Box<dyn Unary>) -> Result<Built> {
+    Built::cheap(move |ctx| {
+        let x = ctx.take(0)?;
+        let out = map(ctx, &*kernel, x)?;
+        ctx.set_output(0, out);
+        Ok(())
+    })
+}
+
+fn abs(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; floats => |x| x.abs(); wrapping => |x| x.wrapping_abs())
+}
+
+fn neg(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t;
+        floats => |x| -x;
+        wrapping => |x| x.wrapping_neg();
+        complex => |x| -x)
+}
+
+fn sign(t: DType) -> Option<Box<dyn Unary>> {
+    fn float<T: Float>(x: T) -> T {
+        if x > T::zero() {
+            T::one()
+        } else if x < T::zero() {
+            -T::one()
+        } else if x == T::zero() {
+            T::zero()
+        } else {
+            x
+        }
+    }
+    pick1!(t;
+        floats => float;
+        wrapping => |x| x.signum();
+        complex => |x| if x.is_zero() { x } else { x / x.norm() })
+}
+
+fn reciprocal(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; floats => |x| 1.0 / x; complex => |x| x.inv())
+}
+
+fn square(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t;
+        floats => |x| x * x;
+        wrapping => |x| x.wrapping_mul(x);
+        complex => |x| x * x)
+}
+
+fn sqrt(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; floats => |x| x.sqrt(); complex => |x| x.sqrt())
+}
+
+fn rsqrt(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; floats => |x| 1.0 / x.sqrt(); complex => |x| x.sqrt().inv())
+}
+
+fn exp(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; function => Exp; double => f64::exp; complex => |x| x.exp())
+}
+
+fn expm1(t: DType) -> Option<Box<dyn Unary>> {
+    fn complex<T: Float>(x: Complex<T>) -> Complex<T> {
+        // e^a·cos b - 1, without the difference of two nearly equal numbers.
+        let half_sin = (x.im / (T::one() + T::one())).sin();
+        let real = x.re.exp_m1() * x.im.cos() - (half_sin * half_sin + half_sin * half_sin);
+        Complex::new(real, x.re.exp() * x.im.sin())
+    }
+    pick1!(t; function => Expm1; double => f64::exp_m1; complex => complex)
+}
+
+fn log(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; function => Log; double => f64::ln; complex => |x| x.ln())
+}
+
+fn log1p(t: DType) -> Option<Box<dyn Unary>> {
+    fn complex<T: Float>(x: Complex<T>) -> Complex<T> {
+        // log|1 + z| = log1p(2a + a² + b²) / 2
+        let two = T::one() + T::one();
+        let grown = (two * x.re + x.norm_sqr()).ln_1p() / two;
+        Complex::new(grown, (x + Complex::one()).arg())
+    }
+    pick1!(t; function => Log1p; double => f64::ln_1p; complex => complex)
+}
+
+fn sin(t: DType) -> Option<Box<dyn Unary>> {
+    if t == Float {
+        return Some(Box::new(trig::Sin));
+    }
+    pick1!(t; halves => f32::sin; double => f64::sin; complex => |x| x.sin())
+}
+
+fn cos(t: DType) -> Option<Box<dyn Unary>> {
+    if t == Float {
+        return Some(Box::new(trig::Cos));
+    }
+    pick1!(t; halves => f32::cos; double => f64::cos; complex => |x| x.cos())
+}
+
+fn tan(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; float => f32::tan; double => f64::tan; complex => |x| x.tan())
+}
+
+fn asin(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; float => f32::asin; double => f64::asin; complex => |x| x.asin())
+}
+
+fn acos(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; float => f32::acos; double => f64::acos; complex => |x| x.acos())
+}
+
+fn atan(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; float => f32::atan; double => f64::atan; complex => |x| x.atan())
+}
+
+fn sinh(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; float => f32::sinh; double => f64::sinh; complex => |x| x.sinh())
+}
+
+fn cosh(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; float => f32::cosh; double => f64::cosh; complex => |x| x.cosh())
+}
+
+fn tanh(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; function => Tanh; double => f64::tanh; complex => |x| x.tanh())
+}
+
+fn asinh(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; float => f32::asinh; double => f64::asinh; complex => |x| x.asinh())
+}
+
+fn acosh(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; float => f32::acosh; double => f64::acosh; complex => |x| x.acosh())
+}
+
+fn atanh(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; float => f32::atanh; double => f64::atanh; complex => |x| x.atanh())
+}
+
+fn sigmoid(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t;
+        function => Sigmoid;
+        double => |x| 1.0 / (1.0 + (-x).exp());
+        complex => |x| ((-x).exp() + 1.0).inv())
+}
+
+fn erf(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; function => Erf; double => libm::erf)
+}
+
+fn erfc(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; float => libm::erfcf; double => libm::erfc)
+}
+
+fn erfinv(t: DType) -> Option<Box<dyn Unary>> {
+    let float = |x: f32| special::erfinv(x.into()) as f32;
+    pick1!(t; float => float; double => special::erfinv)
+}
+
+fn ndtri(t: DType) -> Option<Box<dyn Unary>> {
+    let float = |x: f32| special::ndtri(x.into()) as f32;
+    pick1!(t; float => float; double => special::ndtri)
+}
+
+fn lgamma(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; float => |x| libm::lgamma(x.into()) as f32; double => libm::lgamma)
+}
+
+fn digamma(t: DType) -> Option<Box<dyn Unary>> {
+    let float = |x: f32| special::digamma(x.into()) as f32;
+    pick1!(t; float => float; double => special::digamma)
+}
+
+fn floor(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; floats => |x| x.floor())
+}
+
+fn ceil(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; floats => |x| x.ceil())
+}
+
+fn round(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; floats => |x| x.round_ties_even(); wrapping => |x| x)
+}
+
+fn invert(t: DType) -> Option<Box<dyn Unary>> {
+    pick1!(t; wrapping => |x| !x)
+}
