@@ -2,7 +2,7 @@
 
 use super::binary::{Choice, no_code};
 use super::drive::{Zipped, zip};
-use super::elementwise::{Binary, Unary, scalar2, vector, vector2};
+use super::elementwise::{Binary, Unary, plain, plain2, scalar2, vector, vector2};
 use super::functions::{Elu, SELU_SCALE, SELU_SCALE_ALPHA, Selu, Softplus};
 use super::isa::Plain;
 use super::tables::{bhalf1, bhalf2, half1, half2, pick1, pick2};
@@ -136,7 +136,7 @@ fn elu_grad(t: DType) -> Option<Box<dyn Binary>> {
 
 fn selu_grad(t: DType) -> Option<Box<dyn Binary>> {
     if t == Double {
-        return Some(vector2(|g: f64, y: f64| {
+        return Some(plain2(|g: f64, y: f64| {
             if y < 0.0 {
                 g * (y + SCALE_ALPHA_64)
             } else {
@@ -185,7 +185,7 @@ fn leaky_relu(b: &KernelBuilder<'_>) -> Result<Built> {
         BFloat16 => bhalf1(float),
         _ => {
             let alpha = f64::from(alpha);
-            vector(move |x: f64| if x > 0.0 { x } else { alpha * x })
+            plain(move |x: f64| if x > 0.0 { x } else { alpha * x })
         }
     })
 }
@@ -199,7 +199,7 @@ fn leaky_relu_grad(b: &KernelBuilder<'_>) -> Result<Built> {
         BFloat16 => bhalf2(float),
         _ => {
             let alpha = f64::from(alpha);
-            vector2(move |g: f64, x: f64| if x > 0.0 { g } else { alpha * g })
+            plain2(move |g: f64, x: f64| if x > 0.0 { g } else { alpha * g })
         }
     })
 }

@@ -103,7 +103,7 @@ macro_rules! ordered {
     )*};
 }
 
-ordered!(f32: true, f64: false, f16: false, bf16: false, i8: false, i16: false, i32: true,
+ordered!(f32: true, f64: false, f16: false, bf16: false, i8: false, i16: false, i32: false,
     i64: false, u8: false, u16: false, u32: false, u64: false);
 
 impl Ordered for bool {

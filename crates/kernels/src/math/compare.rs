@@ -3,7 +3,7 @@
 
 use super::binary::{arithmetic, incompatible, no_code};
 use super::drive::{Zipped, zip};
-use super::elementwise::{Binary, vector_test, vector2};
+use super::elementwise::{Binary, plain_test, plain2, vector_test};
 use super::tables::{WIDE, pick2};
 use crate::broadcast::Broadcast;
 use crate::types::REALS;
@@ -27,8 +27,8 @@ pub(crate) fn register(r: &mut Registry) {
     r.add_typed("GreaterEqual", &[("T", REALS)], |b| {
         arithmetic(b, greater_equal)
     });
-    r.add("LogicalAnd", |_| logic(vector2(|a: u8, b: u8| a & b)));
-    r.add("LogicalOr", |_| logic(vector2(|a: u8, b: u8| a | b)));
+    r.add("LogicalAnd", |_| logic(plain2(|a: u8, b: u8| a & b)));
+    r.add("LogicalOr", |_| logic(plain2(|a: u8, b: u8| a | b)));
     r.add_typed("ApproximateEqual", &[("T", WIDE)], approximate_equal);
 }
 
@@ -122,8 +122,8 @@ fn compare_strings(a: &[Bytes], b: &[Bytes], bc: &Broadcast, want: bool) -> Vec<
 fn approximate_equal(b: &KernelBuilder<'_>) -> Result<Built> {
     let tolerance = b.attrs().float("tolerance")?;
     let kernel = match b.attrs().dtype("T")? {
-        Float => vector_test(move |a: f32, b: f32| (a - b).abs() <= tolerance),
-        _ => vector_test(move |a: f64, b: f64| (a - b).abs() <= f64::from(tolerance)),
+        Float => vector_test(move |a, b| (a - b).abs() <= tolerance),
+        _ => plain_test(move |a: f64, b: f64| (a - b).abs() <= f64::from(tolerance)),
     };
     Built::cheap(move |ctx| {
         let (x, y) = (ctx.take(0)?, ctx.take(1)?);

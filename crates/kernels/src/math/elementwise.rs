@@ -74,20 +74,31 @@ pub(crate) trait Binary: Send + Sync {
 
 /// A function of one element, of any type.
 ///
-/// `VECTOR`: compiled for several instruction sets.
-pub(crate) struct Map<T, F, const VECTOR: bool> {
+/// `WIDE`: compiled for several instruction sets.
+pub(crate) struct Map<T, F, const WIDE: bool> {
     f: F,
+    grain: usize,
     element: PhantomData<fn(T) -> T>,
 }
 
-/// A cheap function, compiled for several instruction sets.
-pub(crate) fn vector<T, F>(f: F) -> Box<dyn Unary>
+/// A cheap function of floats, compiled for several instruction sets.
+pub(crate) fn vector(f: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static) -> Box<dyn Unary> {
+    Box::new(Map::<f32, _, true> {
+        f,
+        grain: GRAIN,
+        element: PhantomData,
+    })
+}
+
+/// A cheap function.
+pub(crate) fn plain<T, F>(f: F) -> Box<dyn Unary>
 where
     T: Copy + 'static,
     F: Fn(T) -> T + Copy + Send + Sync + 'static,
 {
-    Box::new(Map::<T, F, true> {
+    Box::new(Map::<T, F, false> {
         f,
+        grain: GRAIN,
         element: PhantomData,
     })
 }
@@ -100,6 +111,7 @@ where
 {
     Box::new(Map::<T, F, false> {
         f,
+        grain: COSTLY_GRAIN,
         element: PhantomData,
     })
 }
@@ -114,18 +126,18 @@ impl<T: Copy, F: Fn(T) -> T> Loop for MapLoop<'_, T, F> {
     }
 }
 
-impl<T: Copy, F: Fn(T) -> T + Copy + Send + Sync, const VECTOR: bool> Unary for Map<T, F, VECTOR> {
+impl<T: Copy, F: Fn(T) -> T + Copy + Send + Sync, const WIDE: bool> Unary for Map<T, F, WIDE> {
     fn size(&self) -> usize {
         size_of::<T>()
     }
     fn grain(&self) -> usize {
-        if VECTOR { GRAIN } else { COSTLY_GRAIN }
+        self.grain
     }
     unsafe fn run(&self, block: *mut u8, n: usize) {
         // SAFETY: the trait's contract.
         let block = unsafe { std::slice::from_raw_parts_mut(block.cast::<T>(), n) };
         let l = MapLoop(block, self.f);
-        if VECTOR {
+        if WIDE {
             dispatch(l);
         } else {
             l.run::<Plain>();
@@ -213,30 +225,28 @@ impl<T: Copy, O, F: Fn(T) -> O + Send + Sync> Convert for MapTo<T, O, F> {
     }
 }
 
-/// A function of two elements.
+/// A function of two elements, with a loop for each way the operands move.
 ///
-/// `VECTOR`: compiled for several instruction sets.
-pub(crate) struct Zip<T, O, F, const VECTOR: bool> {
+/// `WIDE`: compiled for several instruction sets.
+struct Zip<T, O, F, const WIDE: bool> {
     f: F,
     output: Option<DType>,
     elements: PhantomData<fn(T) -> O>,
 }
 
-/// A cheap function, compiled for several instruction sets.
-pub(crate) fn vector2<T, F>(f: F) -> Box<dyn Binary>
-where
-    T: Copy + 'static,
-    F: Fn(T, T) -> T + Copy + Send + Sync + 'static,
-{
-    Box::new(Zip::<T, T, F, true> {
+/// A cheap function of floats, compiled for several instruction sets.
+pub(crate) fn vector2(
+    f: impl Fn(f32, f32) -> f32 + Copy + Send + Sync + 'static,
+) -> Box<dyn Binary> {
+    Box::new(Zip::<f32, f32, _, true> {
         f,
         output: None,
         elements: PhantomData,
     })
 }
 
-/// A function that calls others, or a rare one.
-pub(crate) fn scalar2<T, F>(f: F) -> Box<dyn Binary>
+/// A cheap function of a common type.
+pub(crate) fn plain2<T, F>(f: F) -> Box<dyn Binary>
 where
     T: Copy + 'static,
     F: Fn(T, T) -> T + Copy + Send + Sync + 'static,
@@ -248,17 +258,57 @@ where
     })
 }
 
-/// A comparison, compiled for several instruction sets.
-pub(crate) fn vector_test<T, F>(f: F) -> Box<dyn Binary>
-where
-    T: Copy + 'static,
-    F: Fn(T, T) -> bool + Copy + Send + Sync + 'static,
-{
-    Box::new(Zip::<T, bool, F, true> {
+/// A comparison of floats, compiled for several instruction sets.
+pub(crate) fn vector_test(
+    f: impl Fn(f32, f32) -> bool + Copy + Send + Sync + 'static,
+) -> Box<dyn Binary> {
+    Box::new(Zip::<f32, bool, _, true> {
         f,
         output: Some(DType::Bool),
         elements: PhantomData,
     })
+}
+
+/// A comparison of a common type.
+pub(crate) fn plain_test<T, F>(f: F) -> Box<dyn Binary>
+where
+    T: Copy + 'static,
+    F: Fn(T, T) -> bool + Copy + Send + Sync + 'static,
+{
+    Box::new(Zip::<T, bool, F, false> {
+        f,
+        output: Some(DType::Bool),
+        elements: PhantomData,
+    })
+}
+
+/// A function of two elements, with one loop: for rare types and costly functions.
+struct Each<T, O, F> {
+    f: F,
+    output: Option<DType>,
+    elements: PhantomData<fn(T) -> O>,
+}
+
+/// A function that calls others, or of a rare type.
+pub(crate) fn scalar2<T, F>(f: F) -> Box<dyn Binary>
+where
+    T: Copy + 'static,
+    F: Fn(T, T) -> T + Send + Sync + 'static,
+{
+    Box::new(Each {
+        f,
+        output: None,
+        elements: PhantomData,
+    })
+}
+
+/// A comparison of a rare type.
+pub(crate) fn scalar_test<T, F>(f: F) -> Box<dyn Binary>
+where
+    T: Copy + 'static,
+    F: Fn(T, T) -> bool + Send + Sync + 'static,
+{
+    convert2(DType::Bool, f)
 }
 
 /// A function of two elements of one type with a result of another; `O` must be the Rust type of
@@ -267,18 +317,39 @@ pub(crate) fn convert2<T, O, F>(output: DType, f: F) -> Box<dyn Binary>
 where
     T: Copy + 'static,
     O: 'static,
-    F: Fn(T, T) -> O + Copy + Send + Sync + 'static,
+    F: Fn(T, T) -> O + Send + Sync + 'static,
 {
     assert_eq!(
         output.size(),
         Some(size_of::<O>()),
         "the types differ in size"
     );
-    Box::new(Zip::<T, O, F, false> {
+    Box::new(Each {
         f,
         output: Some(output),
         elements: PhantomData,
     })
+}
+
+impl<T: Copy, O, F: Fn(T, T) -> O + Send + Sync> Binary for Each<T, O, F> {
+    fn size_in(&self) -> usize {
+        size_of::<T>()
+    }
+    fn output(&self) -> Option<DType> {
+        self.output
+    }
+    fn grain(&self) -> usize {
+        COSTLY_GRAIN
+    }
+    unsafe fn run(&self, out: *mut u8, a: *const u8, b: *const u8, n: usize, steps: Steps) -> bool {
+        // SAFETY: the trait's contract.
+        let (out, a, b) = unsafe { slices::<T, O>(out, a, b, n, steps) };
+        let (sa, sb) = strides(steps);
+        for (i, o) in out.iter_mut().enumerate() {
+            o.write((self.f)(a[i * sa], b[i * sb]));
+        }
+        true
+    }
 }
 
 struct ZipLoop<'a, T, O, F> {
@@ -344,8 +415,8 @@ unsafe fn slices<'a, T, O>(
     }
 }
 
-impl<T: Copy, O, F: Fn(T, T) -> O + Copy + Send + Sync, const VECTOR: bool> Binary
-    for Zip<T, O, F, VECTOR>
+impl<T: Copy, O, F: Fn(T, T) -> O + Copy + Send + Sync, const WIDE: bool> Binary
+    for Zip<T, O, F, WIDE>
 {
     fn size_in(&self) -> usize {
         size_of::<T>()
@@ -353,25 +424,21 @@ impl<T: Copy, O, F: Fn(T, T) -> O + Copy + Send + Sync, const VECTOR: bool> Bina
     fn output(&self) -> Option<DType> {
         self.output
     }
-    fn grain(&self) -> usize {
-        if VECTOR { GRAIN } else { COSTLY_GRAIN }
-    }
     unsafe fn run(&self, out: *mut u8, a: *const u8, b: *const u8, n: usize, steps: Steps) -> bool {
         // SAFETY: the trait's contract.
         let (out, a, b) = unsafe { slices(out, a, b, n, steps) };
-        if VECTOR {
-            dispatch(ZipLoop {
-                out,
-                a,
-                b,
-                steps,
-                f: self.f,
-            });
+        let f = self.f;
+        let l = ZipLoop {
+            out,
+            a,
+            b,
+            steps,
+            f,
+        };
+        if WIDE {
+            dispatch(l);
         } else {
-            let (sa, sb) = strides(steps);
-            for (i, o) in out.iter_mut().enumerate() {
-                o.write((self.f)(a[i * sa], b[i * sb]));
-            }
+            l.run::<Plain>();
         }
         true
     }

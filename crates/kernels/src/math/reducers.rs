@@ -226,7 +226,7 @@ macro_rules! float_reducers {
     )*};
 }
 
-float_reducers! { f32, true; f64, true; }
+float_reducers! { f32, true; f64, false; }
 
 /// Partial results in single precision, rounded once.
 macro_rules! half_reducers {

@@ -2,7 +2,7 @@
 //! group, so that an op is a line per group and not per type. half and bfloat16 are computed as
 //! float and rounded once.
 
-use super::elementwise::{Binary, Unary, scalar, scalar2, vector_test};
+use super::elementwise::{Binary, Unary, scalar, scalar_test, scalar2};
 use downpour_tensor::DType::{self, *};
 use half::{bf16, f16};
 
@@ -36,13 +36,13 @@ pub(crate) fn bhalf2(
 pub(crate) fn half_test(
     f: impl Fn(f32, f32) -> bool + Copy + Send + Sync + 'static,
 ) -> Box<dyn Binary> {
-    vector_test(move |a: f16, b: f16| f(a.to_f32(), b.to_f32()))
+    scalar_test(move |a: f16, b: f16| f(a.to_f32(), b.to_f32()))
 }
 
 pub(crate) fn bhalf_test(
     f: impl Fn(f32, f32) -> bool + Copy + Send + Sync + 'static,
 ) -> Box<dyn Binary> {
-    vector_test(move |a: bf16, b: bf16| f(a.to_f32(), b.to_f32()))
+    scalar_test(move |a: bf16, b: bf16| f(a.to_f32(), b.to_f32()))
 }
 
 /// The unary kernel for a type: `pick1!(dtype; group => function; …)`, an `Option`.
@@ -56,8 +56,8 @@ macro_rules! pick1 {
     // Loops that vectorise.
     (@floats $t:ident, $f:expr) => {
         match $t {
-            ::downpour_tensor::DType::Float => Some(vector::<f32, _>($f)),
-            ::downpour_tensor::DType::Double => Some(vector::<f64, _>($f)),
+            ::downpour_tensor::DType::Float => Some(vector($f)),
+            ::downpour_tensor::DType::Double => Some(plain::<f64, _>($f)),
             _ => $crate::math::tables::pick1!(@halves $t, $f),
         }
     };
@@ -101,8 +101,8 @@ macro_rules! pick1 {
         match $t {
             ::downpour_tensor::DType::Int8 | ::downpour_tensor::DType::UInt8 => Some(scalar::<i8, _>($f)),
             ::downpour_tensor::DType::Int16 | ::downpour_tensor::DType::UInt16 => Some(scalar::<i16, _>($f)),
-            ::downpour_tensor::DType::Int32 | ::downpour_tensor::DType::UInt32 => Some(vector::<i32, _>($f)),
-            ::downpour_tensor::DType::Int64 | ::downpour_tensor::DType::UInt64 => Some(vector::<i64, _>($f)),
+            ::downpour_tensor::DType::Int32 | ::downpour_tensor::DType::UInt32 => Some(plain::<i32, _>($f)),
+            ::downpour_tensor::DType::Int64 | ::downpour_tensor::DType::UInt64 => Some(plain::<i64, _>($f)),
             _ => None,
         }
     };
@@ -135,8 +135,8 @@ macro_rules! pick2 {
     // Loops that vectorise.
     (@floats $t:ident, $f:expr) => {
         match $t {
-            ::downpour_tensor::DType::Float => Some(vector2::<f32, _>($f)),
-            ::downpour_tensor::DType::Double => Some(vector2::<f64, _>($f)),
+            ::downpour_tensor::DType::Float => Some(vector2($f)),
+            ::downpour_tensor::DType::Double => Some(plain2::<f64, _>($f)),
             ::downpour_tensor::DType::Half => Some(half2($f)),
             ::downpour_tensor::DType::BFloat16 => Some(bhalf2($f)),
             _ => None,
@@ -162,8 +162,8 @@ macro_rules! pick2 {
         match $t {
             ::downpour_tensor::DType::Int8 | ::downpour_tensor::DType::UInt8 => Some(scalar2::<i8, _>($f)),
             ::downpour_tensor::DType::Int16 | ::downpour_tensor::DType::UInt16 => Some(scalar2::<i16, _>($f)),
-            ::downpour_tensor::DType::Int32 | ::downpour_tensor::DType::UInt32 => Some(vector2::<i32, _>($f)),
-            ::downpour_tensor::DType::Int64 | ::downpour_tensor::DType::UInt64 => Some(vector2::<i64, _>($f)),
+            ::downpour_tensor::DType::Int32 | ::downpour_tensor::DType::UInt32 => Some(plain2::<i32, _>($f)),
+            ::downpour_tensor::DType::Int64 | ::downpour_tensor::DType::UInt64 => Some(plain2::<i64, _>($f)),
             _ => None,
         }
     };
@@ -171,8 +171,8 @@ macro_rules! pick2 {
         match $t {
             ::downpour_tensor::DType::Int8 => Some(scalar2::<i8, _>($f)),
             ::downpour_tensor::DType::Int16 => Some(scalar2::<i16, _>($f)),
-            ::downpour_tensor::DType::Int32 => Some(vector2::<i32, _>($f)),
-            ::downpour_tensor::DType::Int64 => Some(vector2::<i64, _>($f)),
+            ::downpour_tensor::DType::Int32 => Some(plain2::<i32, _>($f)),
+            ::downpour_tensor::DType::Int64 => Some(plain2::<i64, _>($f)),
             ::downpour_tensor::DType::UInt8 => Some(scalar2::<u8, _>($f)),
             ::downpour_tensor::DType::UInt16 => Some(scalar2::<u16, _>($f)),
             ::downpour_tensor::DType::UInt32 => Some(scalar2::<u32, _>($f)),
@@ -209,8 +209,8 @@ macro_rules! pick2 {
     // Comparisons.
     (@float_tests $t:ident, $f:expr) => {
         match $t {
-            ::downpour_tensor::DType::Float => Some(vector_test::<f32, _>($f)),
-            ::downpour_tensor::DType::Double => Some(vector_test::<f64, _>($f)),
+            ::downpour_tensor::DType::Float => Some(vector_test($f)),
+            ::downpour_tensor::DType::Double => Some(plain_test::<f64, _>($f)),
             ::downpour_tensor::DType::Half => Some(half_test($f)),
             ::downpour_tensor::DType::BFloat16 => Some(bhalf_test($f)),
             _ => None,
@@ -218,31 +218,31 @@ macro_rules! pick2 {
     };
     (@int_tests $t:ident, $f:expr) => {
         match $t {
-            ::downpour_tensor::DType::Int8 => Some(vector_test::<i8, _>($f)),
-            ::downpour_tensor::DType::Int16 => Some(vector_test::<i16, _>($f)),
-            ::downpour_tensor::DType::Int32 => Some(vector_test::<i32, _>($f)),
-            ::downpour_tensor::DType::Int64 => Some(vector_test::<i64, _>($f)),
-            ::downpour_tensor::DType::UInt8 => Some(vector_test::<u8, _>($f)),
-            ::downpour_tensor::DType::UInt16 => Some(vector_test::<u16, _>($f)),
-            ::downpour_tensor::DType::UInt32 => Some(vector_test::<u32, _>($f)),
-            ::downpour_tensor::DType::UInt64 => Some(vector_test::<u64, _>($f)),
+            ::downpour_tensor::DType::Int8 => Some(scalar_test::<i8, _>($f)),
+            ::downpour_tensor::DType::Int16 => Some(scalar_test::<i16, _>($f)),
+            ::downpour_tensor::DType::Int32 => Some(plain_test::<i32, _>($f)),
+            ::downpour_tensor::DType::Int64 => Some(plain_test::<i64, _>($f)),
+            ::downpour_tensor::DType::UInt8 => Some(scalar_test::<u8, _>($f)),
+            ::downpour_tensor::DType::UInt16 => Some(scalar_test::<u16, _>($f)),
+            ::downpour_tensor::DType::UInt32 => Some(scalar_test::<u32, _>($f)),
+            ::downpour_tensor::DType::UInt64 => Some(scalar_test::<u64, _>($f)),
             _ => None,
         }
     };
     // Equality of anything that is equal when its bits are.
     (@bit_tests $t:ident, $f:expr) => {
         match ($t.is_floating() || $t.is_complex(), $t.size()) {
-            (false, Some(1)) => Some(vector_test::<u8, _>($f)),
-            (false, Some(2)) => Some(vector_test::<u16, _>($f)),
-            (false, Some(4)) => Some(vector_test::<u32, _>($f)),
-            (false, Some(8)) => Some(vector_test::<u64, _>($f)),
+            (false, Some(1)) => Some(plain_test::<u8, _>($f)),
+            (false, Some(2)) => Some(scalar_test::<u16, _>($f)),
+            (false, Some(4)) => Some(plain_test::<u32, _>($f)),
+            (false, Some(8)) => Some(plain_test::<u64, _>($f)),
             _ => None,
         }
     };
     (@complex_tests $t:ident, $f:expr) => {
         match $t {
-            ::downpour_tensor::DType::Complex64 => Some(vector_test::<::num_complex::Complex32, _>($f)),
-            ::downpour_tensor::DType::Complex128 => Some(vector_test::<::num_complex::Complex64, _>($f)),
+            ::downpour_tensor::DType::Complex64 => Some(scalar_test::<::num_complex::Complex32, _>($f)),
+            ::downpour_tensor::DType::Complex128 => Some(scalar_test::<::num_complex::Complex64, _>($f)),
             _ => None,
         }
     };

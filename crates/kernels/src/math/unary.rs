@@ -2,7 +2,7 @@
 
 use super::binary::no_code;
 use super::drive::map;
-use super::elementwise::{Unary, vector};
+use super::elementwise::{Unary, plain};
 use super::functions::{Erf, Exp, Expm1, Log, Log1p, Sigmoid, Tanh};
 use super::tables::{FIELDS, NO_BFLOAT, WIDE, pick1};
 use super::{special, trig};
@@ -56,7 +56,7 @@ pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Round", &[("T", ROUND)], |b| unary(b, round));
     r.add_typed("Rint", &[("T", WIDE)], |b| unary(b, round));
     r.add_typed("Invert", &[("T", INTS)], |b| unary(b, invert));
-    r.add("LogicalNot", |_| elementwise(vector(|x: u8| x ^ 1)));
+    r.add("LogicalNot", |_| elementwise(plain(|x: u8| x ^ 1)));
 }
 
 /// Which kernel an op has for a type.
