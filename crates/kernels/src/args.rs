@@ -1,7 +1,7 @@
 //! Reading small integer arguments (axes, shapes, sizes) whatever their index type.
 
 use downpour_graph::{Result, Status};
-use downpour_tensor::{DType, Shape, Tensor};
+use downpour_tensor::{DType, Shape, ShapeError, Tensor};
 
 /// All elements of an integer tensor of any width, as i64.
 pub(crate) fn ints(tensor: &Tensor) -> Result<Vec<i64>> {
@@ -46,7 +46,29 @@ pub(crate) fn int(tensor: &Tensor) -> Result<i64> {
 
 /// The elements of an integer vector as a shape.
 pub(crate) fn shape(tensor: &Tensor) -> Result<Shape> {
-    Ok(Shape::checked(ints(tensor)?)?)
+    shape_of(&ints(tensor)?)
+}
+
+/// Dimensions given by a user as a shape, refused in TensorFlow's words.
+pub(crate) fn shape_of(dims: &[i64]) -> Result<Shape> {
+    Shape::checked(dims.iter().copied()).map_err(|e| {
+        Status::invalid_argument(match e {
+            ShapeError::Negative(_, d) => format!("Dimension {d} must be >= 0"),
+            ShapeError::Rank(_) => "Too many dimensions".to_owned(),
+            other => other.to_string(),
+        })
+    })
+}
+
+/// `axis`, counted from the end when negative, as an index below `rank`; `None` when out of range.
+pub(crate) fn axis(axis: i64, rank: usize) -> Option<usize> {
+    let rank = rank as i64;
+    let at = if axis < 0 {
+        axis.checked_add(rank)?
+    } else {
+        axis
+    };
+    (0..rank).contains(&at).then_some(at as usize)
 }
 
 /// `values` as an integer tensor of `dtype` (int32 or int64) and `shape`.
