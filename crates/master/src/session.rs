@@ -174,8 +174,7 @@ impl Session {
         };
         let handle = self
             .task
-            .register_graph(&self.handle, rewritten.clone(), options)
-            .map_err(|e| self.from_task(e))?;
+            .register_graph(&self.handle, rewritten.clone(), options)?;
         let plan = Arc::new(Registered {
             handle,
             request,

@@ -245,21 +245,26 @@ pub(crate) fn build_kernel(node: &Arc<Node>, env: &CompileEnv<'_>) -> Result<Bui
         ..e
     };
     let make = || {
-        let registration = env.registry.find(node)?;
-        (registration.factory)(&KernelBuilder {
+        let registration = env.registry.find(node).map_err(|e| Status {
+            // As TensorFlow's placer says it: the node without braces.
+            message: format!("{}\n\t [[{}]]", e.message, node.name),
+            ..e
+        })?;
+        let builder = KernelBuilder {
             node,
             device: env.device,
-        })
+        };
+        (registration.factory)(&builder).map_err(at_node)
     };
     if !node.op.stateful {
-        return make().map_err(at_node);
+        return make();
     }
     if let Some((op, built)) = env.cache.0.lock().get(&node.name)
         && op == node.op_name()
     {
         return Ok(built.clone());
     }
-    let built = make().map_err(at_node)?;
+    let built = make()?;
     let mut cache = env.cache.0.lock();
     let entry = cache
         .entry(node.name.clone())
