@@ -42,6 +42,7 @@ def arguments():
     p.add_argument("--json", metavar="FILE", help="write results as JSON")
     p.add_argument("--list", action="store_true", help="print family and case names, run nothing")
     p.add_argument("--slow", type=int, default=0, metavar="N", help="print the N slowest cases")
+    p.add_argument("--show", action="store_true", help="print what TensorFlow answers to each case")
     p.add_argument("--trace", action="store_true", help="print each case's name before it runs")
     p.add_argument("--no-cache", action="store_true", help="ask TensorFlow again")
     p.add_argument("--work", default=os.path.join(HERE, "..", "target", "conformance"))
@@ -114,6 +115,11 @@ class Env:
             error = compare.error_of(e)
             error.message = error.message.replace(self.tmp, "<tmp>")
             return error
+
+    def reset(self):
+        """Forgets the server's variables, as a new in-process session would."""
+        if self.target:
+            self.tf.Session.reset(self.target)
 
     def close(self):
         for sess in self._open:
@@ -253,6 +259,8 @@ class Run:
             oracle.answers[case.name] = run(self.oracle_side(case))
             oracle.is_new = True
         want = oracle.answers[case.name]
+        if case.body is not None and isinstance(want, registry.Error):
+            raise RuntimeError("the script fails on TensorFlow: %r" % want)
         import compare
         try:
             got = run(server)
@@ -284,6 +292,8 @@ class Run:
                     where = [f for f in traceback.extract_tb(e.__traceback__) if f.filename == path]
                     found, want, got = ["the case itself failed%s: %s: %s" % (
                         " at line %d" % where[-1].lineno if where else "", type(e).__name__, e)], None, None
+                if self.options.show:
+                    show(name, case.name, want)
                 self.results.append(dict(family=name, case=case.name, passed=not found,
                                          seconds=round(time.time() - t, 4), differences=found))
                 if found:
@@ -300,6 +310,16 @@ class Run:
             print("  … and %d more (--failures prints all)" % (len(failures) - 5))
         sys.stdout.flush()
         return passed, failures
+
+
+def show(family, name, want):
+    """TensorFlow's answer, leaf by leaf."""
+    import compare
+    print("  %s/%s" % (family, name))
+    for path, leaf in compare.leaves(want):
+        if not path.endswith(".len"):
+            kind = " %s%s" % (leaf.dtype, list(leaf.shape)) if hasattr(leaf, "dtype") else ""
+            print("     %s%s %s" % (path, kind, compare.show(leaf)))
 
 
 def selected(globs, family, name):

@@ -2,13 +2,14 @@
 //! cheapest first so that a local run fails quickly.
 
 use crate::process::{cargo, run as run_command};
-use crate::tidy;
+use crate::{proto, tidy};
 use anyhow::Result;
 
 /// Runs every static check; the first failure ends it.
 pub(crate) fn run() -> Result<()> {
     run_command(cargo().args(["fmt", "--all", "--check"]))?;
     tidy::run()?;
+    proto::check()?;
     run_command(cargo().args([
         "clippy",
         "--workspace",

@@ -13,6 +13,7 @@ mod check;
 mod conformance;
 mod fuzz;
 mod process;
+mod proto;
 mod test;
 mod tidy;
 mod venv;
@@ -23,7 +24,7 @@ use std::process::ExitCode;
 const USAGE: &str = "\
 usage: cargo xtask <command>
 
-  check                 fmt, clippy, tidy (crate arrows, file openings), docs
+  check                 fmt, clippy, tidy (crate arrows, file openings), generated code, docs
   test                  everything CI runs: check, release build, unit tests, conformance,
                         fuzz smoke, bench smoke
   conformance [args]    real TensorFlow against `downpour serve` (see conformance/README.md)
@@ -31,6 +32,7 @@ usage: cargo xtask <command>
                         our numbers beside TensorFlow's, in the same run
   fuzz [--seconds N] [--target NAME]
                         every decoder's fuzz target, for a bounded time each
+  proto                 regenerates the committed protobuf code of crates/wire
   tidy                  only the crate arrows and file rules
   venv                  the python with TensorFlow that conformance and bench use";
 
@@ -55,6 +57,7 @@ fn run(args: &[String]) -> Result<()> {
         "conformance" => conformance::run(rest),
         "bench" => bench::run(rest),
         "fuzz" => fuzz::run(rest),
+        "proto" => proto::run(),
         "tidy" => tidy::run(),
         "venv" => {
             let python = venv::ensure()?;
