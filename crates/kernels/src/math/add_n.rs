@@ -1,8 +1,8 @@
-//! Sums of many tensors of one shape: the first input that nobody else holds takes the result.
+//! Sums of many tensors of one shape.
 
 use super::activation::same_shape;
 use super::binary::{add, no_code};
-use super::drive::{Zipped, zip};
+use super::drive::fold;
 use crate::types::NUMBERS;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};
@@ -21,7 +21,7 @@ pub(crate) fn register(r: &mut Registry) {
                 let op = info.node.op_name();
                 return Err(same_shape(&info.name, op, &inputs[0], i, other));
             }
-            let sum = sum(ctx, &*kernel, inputs)?;
+            let sum = fold(ctx, &*kernel, inputs)?;
             ctx.set_output(0, sum);
             Ok(())
         })
@@ -38,7 +38,7 @@ pub(crate) fn register(r: &mut Registry) {
                     "Parameters and update must be the same size",
                 ));
             }
-            let sum = sum(ctx, &*kernel, inputs)?;
+            let sum = fold(ctx, &*kernel, inputs)?;
             ctx.set_output(0, sum);
             Ok(())
         })
@@ -57,21 +57,48 @@ fn odd_one(inputs: &[Tensor]) -> Option<(usize, &Tensor)> {
         .find(|(_, t)| t.shape() != first.shape())
 }
 
-/// The sum of tensors of one shape, added in their order.
-fn sum(
-    ctx: &OpContext<'_>,
-    kernel: &dyn super::elementwise::Binary,
-    inputs: Vec<Tensor>,
-) -> Result<Tensor> {
-    let mut inputs = inputs.into_iter();
-    let mut sum = inputs
-        .next()
-        .ok_or_else(|| Status::invalid_argument("a sum of no tensors"))?;
-    for next in inputs {
-        match zip(ctx, kernel, sum, next)? {
-            Zipped::Done(t) => sum = t,
-            _ => return Err(Status::internal("tensors of one shape did not add up")),
+#[cfg(test)]
+mod tests {
+    use crate::testing::{floats, run_op};
+    use downpour_graph::AttrValue;
+    use downpour_tensor::{DType, Tensor};
+
+    fn add_n(inputs: Vec<Tensor>) -> downpour_graph::Result<Tensor> {
+        let n = AttrValue::Int(inputs.len() as i64);
+        let attrs = [("T", inputs[0].dtype().into()), ("N", n)];
+        Ok(run_op("AddN", inputs, &attrs)?.remove(0))
+    }
+
+    #[test]
+    fn sums_of_any_number_of_inputs_are_right_whoever_holds_them() {
+        for n in 1..6usize {
+            for len in [0, 1, 5000] {
+                let make = |i: usize| Tensor::vector(vec![10i32.pow(i as u32); len]);
+                let want = vec![(0..n as u32).map(|i| 10i32.pow(i)).sum::<i32>(); len];
+                // Bit i: input i is also held here.
+                for held in 0..1u32 << n {
+                    let inputs: Vec<Tensor> = (0..n).map(make).collect();
+                    let kept: Vec<Tensor> = (0..n)
+                        .filter(|i| held >> i & 1 == 1)
+                        .map(|i| inputs[i].clone())
+                        .collect();
+                    let sum = add_n(inputs).unwrap();
+                    assert_eq!(sum.as_slice::<i32>().unwrap(), want, "{n} {len} {held:b}");
+                    for (t, i) in kept.iter().zip((0..n).filter(|i| held >> i & 1 == 1)) {
+                        assert_eq!(
+                            t.as_slice::<i32>().unwrap(),
+                            make(i).as_slice::<i32>().unwrap()
+                        );
+                    }
+                }
+            }
         }
     }
-    Ok(sum)
+
+    #[test]
+    fn shapes_must_agree() {
+        let e = add_n(vec![floats(&[1.0, 2.0]), floats(&[1.0])]).unwrap_err();
+        let want = "Inputs to operation op of type AddN must have the same size and shape.  Input 0: [2] != input 1: [1]";
+        assert!(e.message.starts_with(want), "{}", e.message);
+    }
 }

@@ -295,6 +295,76 @@ impl Walk<'_> {
     }
 }
 
+/// Combines tensors of one type and shape from the first to the last, block by block, so that
+/// partial results stay in the first-level cache. The result takes the memory of the first input
+/// that nobody else holds.
+pub(crate) fn fold(
+    ctx: &OpContext<'_>,
+    kernel: &dyn Binary,
+    mut inputs: Vec<Tensor>,
+) -> Result<Tensor> {
+    let target = inputs.iter().position(Tensor::is_unique);
+    let mut at = Vec::with_capacity(inputs.len());
+    for (i, t) in inputs.iter_mut().enumerate() {
+        at.push(Shared(if Some(i) == target {
+            bytes_mut(t)?.as_mut_ptr()
+        } else {
+            bytes(t)?.as_ptr().cast_mut()
+        }));
+    }
+    let [first, middle @ .., last] = at.as_slice() else {
+        return inputs
+            .pop()
+            .ok_or_else(|| Status::invalid_argument("there is nothing to combine"));
+    };
+    let (size, n) = (kernel.size_in(), inputs[0].num_elements());
+    let overlaps = target == Some(inputs.len() - 1);
+    let grain = (kernel.grain() / at.len()).max(STAGE / size);
+    let fill = |out: Shared| {
+        parallel_for(n, grain, |r| {
+            let (mut one, mut two) = (Stage::new(), Stage::new());
+            let (mut from, mut to) = (one.ptr(), two.ptr());
+            for start in r.clone().step_by(STAGE / size) {
+                let len = (STAGE / size).min(r.end - start);
+                let skip = start * size;
+                // SAFETY: every input and `out` have `n` elements of `size` bytes; ranges given
+                // to threads are disjoint. The kernel writes to a stage it does not read, or to
+                // `out`, which is either fresh or an input whose block has been read before; if
+                // that input is the last one, its block is read into a stage first.
+                unsafe {
+                    let mut acc = first.at(skip).cast_const();
+                    for next in middle {
+                        kernel.run(to, acc, next.at(skip), len, Steps::Both);
+                        acc = to;
+                        std::mem::swap(&mut from, &mut to);
+                    }
+                    if overlaps {
+                        kernel.run(to, acc, last.at(skip), len, Steps::Both);
+                        std::ptr::copy_nonoverlapping(to, out.at(skip), len * size);
+                    } else if acc == out.at(skip).cast_const() {
+                        // Two inputs, the first of which takes the result.
+                        std::ptr::copy_nonoverlapping(acc, to, len * size);
+                        kernel.run(out.at(skip), to, last.at(skip), len, Steps::Both);
+                    } else {
+                        kernel.run(out.at(skip), acc, last.at(skip), len, Steps::Both);
+                    }
+                }
+            }
+        });
+    };
+    match target {
+        Some(i) => {
+            fill(at[i]);
+            Ok(inputs.swap_remove(i))
+        }
+        None => {
+            let (dtype, shape) = (inputs[0].dtype(), inputs[0].shape().clone());
+            // SAFETY: the ranges cover all elements.
+            unsafe { fresh(ctx, dtype, &shape, |out| fill(Shared(out))) }
+        }
+    }
+}
+
 /// Memory for one staged block, aligned for any element.
 #[repr(align(64))]
 struct Stage([MaybeUninit<u8>; STAGE]);

@@ -122,7 +122,9 @@ impl<T: Copy, F: Fn(T) -> T> Loop for MapLoop<'_, T, F> {
     type Out = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
-        self.0.iter_mut().for_each(|x| *x = (self.1)(*x));
+        for x in self.0 {
+            *x = (self.1)(*x);
+        }
     }
 }
 
@@ -160,7 +162,9 @@ impl<F: Function> Loop for FloatsLoop<'_, F> {
     type Out = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
-        self.0.iter_mut().for_each(|x| *x = self.1.at::<I>(*x));
+        for x in self.0 {
+            *x = self.1.at::<I>(*x);
+        }
     }
 }
 

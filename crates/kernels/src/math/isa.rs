@@ -1,8 +1,10 @@
 //! One loop, several instruction sets: a [`Loop`] is compiled for plain x86-64, for AVX2 with FMA
 //! and for AVX-512, and the best one the machine has is chosen at run time.
 //!
-//! Everything a loop calls per element must be inlined into it (`#[inline(always)]` or a
-//! closure): a call that stays a call is compiled for the plain set.
+//! Everything a loop calls per element must be inlined into it: a call that stays a call is
+//! compiled for the plain set, where a fused multiply-add is a function of the C library. So
+//! loops are `for` loops, not closures given to iterators, and large bodies are
+//! `#[inline(always)]` functions.
 #![allow(
     unsafe_code,
     reason = "calling code compiled for instructions the machine was seen to have"

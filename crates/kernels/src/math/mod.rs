@@ -6,6 +6,7 @@
 mod activation;
 mod add_n;
 mod argmax;
+mod bessel;
 mod binary;
 mod clip;
 mod compare;
@@ -13,6 +14,7 @@ mod convert;
 mod drive;
 mod elementwise;
 mod functions;
+mod gamma;
 mod grad;
 mod isa;
 mod reduce;
@@ -29,10 +31,12 @@ pub(crate) fn register(registry: &mut Registry) {
     activation::register(registry);
     add_n::register(registry);
     argmax::register(registry);
+    bessel::register(registry);
     binary::register(registry);
     clip::register(registry);
     compare::register(registry);
     convert::register(registry);
+    gamma::register(registry);
     grad::register(registry);
     reduce::register(registry);
     scan::register(registry);

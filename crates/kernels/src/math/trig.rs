@@ -38,7 +38,9 @@ impl Loop for Turn<'_> {
     type Out = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
-        self.0.iter_mut().for_each(|x| *x = turn::<I>(*x, self.1));
+        for x in self.0 {
+            *x = turn::<I>(*x, self.1);
+        }
     }
 }
 
