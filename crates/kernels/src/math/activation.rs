@@ -65,20 +65,22 @@ pub(crate) fn same_shape(name: &str, op: &str, first: &Tensor, i: usize, other: 
 
 fn relu(t: DType) -> Option<Box<dyn Unary>> {
     // NaN and -0 pass.
-    pick1!(t;
+    pick1! { t;
         floats => |x| if x < 0.0 { 0.0 } else { x };
         unsigned => |x| x;
-        wrapping => |x| x.max(0))
+        wrapping => |x| x.max(0)
+    }
 }
 
 fn relu6(t: DType) -> Option<Box<dyn Unary>> {
-    pick1!(t;
+    pick1! { t;
         floats => |x| {
             let x = if x < 0.0 { 0.0 } else { x };
             if x > 6.0 { 6.0 } else { x }
         };
         unsigned => |x| x.min(6);
-        wrapping => |x| x.clamp(0, 6))
+        wrapping => |x| x.clamp(0, 6)
+    }
 }
 
 fn elu(t: DType) -> Option<Box<dyn Unary>> {
@@ -118,15 +120,18 @@ fn softsign(t: DType) -> Option<Box<dyn Unary>> {
 }
 
 fn relu_grad(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
-        floats => |g, x| if x > 0.0 { g } else { 0.0 };
-        ints => |g, x| if x > 0 { g } else { 0 })
+    // A product, as in TensorFlow: a gradient that is not finite shows wherever it meets a 0.
+    pick2! { t;
+        floats => |g, x| g * if x > 0.0 { 1.0 } else { 0.0 };
+        ints => |g, x| if x > 0 { g } else { 0 }
+    }
 }
 
 fn relu6_grad(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
-        floats => |g, x| if (x > 0.0) & (x < 6.0) { g } else { 0.0 };
-        ints => |g, x| if (x > 0) & (x < 6) { g } else { 0 })
+    pick2! { t;
+        floats => |g, x| g * if (x > 0.0) & (x < 6.0) { 1.0 } else { 0.0 };
+        ints => |g, x| if (x > 0) & (x < 6) { g } else { 0 }
+    }
 }
 
 fn elu_grad(t: DType) -> Option<Box<dyn Binary>> {
@@ -202,4 +207,111 @@ fn leaky_relu_grad(b: &KernelBuilder<'_>) -> Result<Built> {
             plain2(move |g: f64, x: f64| if x > 0.0 { g } else { alpha * g })
         }
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{floats, run_op};
+    use downpour_graph::AttrValue;
+    use downpour_tensor::{DType, Tensor};
+
+    fn run(op: &str, inputs: Vec<Tensor>) -> Vec<f32> {
+        let mut attrs = vec![("T", DType::Float.into())];
+        if op.starts_with("Leaky") {
+            attrs.push(("alpha", AttrValue::Float(0.2)));
+        }
+        let out = run_op(op, inputs, &attrs).unwrap();
+        out[0].as_slice::<f32>().unwrap().to_vec()
+    }
+
+    fn near(got: Vec<f32>, want: &[f32]) {
+        let close = |(a, b): (&f32, &f32)| {
+            (a - b).abs() <= 2e-6 * b.abs() || (a.is_nan() && b.is_nan()) || a == b
+        };
+        assert!(got.iter().zip(want).all(close), "{got:?} is not {want:?}");
+    }
+
+    #[test]
+    fn values_are_those_of_tensorflow() {
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        let one = |op: &str, x: &[f32]| run(op, vec![floats(x)]);
+        near(one("Relu", &[nan, -1.0, 1.0, inf]), &[nan, 0.0, 1.0, inf]);
+        near(one("Relu6", &[nan, 7.0, 3.0]), &[nan, 6.0, 3.0]);
+        near(
+            one("Elu", &[nan, -1.0, 1.0, -100.0]),
+            &[nan, -0.632_120_55, 1.0, -1.0],
+        );
+        near(
+            one("Selu", &[nan, -1.0, 1.0]),
+            &[nan, -1.111_330_7, 1.050_701],
+        );
+        near(
+            one("LeakyRelu", &[nan, -1.0, 1.0, -inf]),
+            &[nan, -0.2, 1.0, -inf],
+        );
+        near(
+            one("Softplus", &[nan, -1.0, 1.0, 100.0, -20.0, 13.0]),
+            &[
+                nan,
+                0.313_261_7,
+                1.313_261_6,
+                100.0,
+                2.061_153_7e-9,
+                13.000_002,
+            ],
+        );
+        near(one("Softsign", &[-1.0, 1.0, inf]), &[-0.5, 0.5, nan]);
+    }
+
+    #[test]
+    fn gradients_are_those_of_tensorflow() {
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        let two = |op: &str, g: &[f32], x: &[f32]| run(op, vec![floats(g), floats(x)]);
+        near(
+            two("ReluGrad", &[nan, 1.0, 2.0, inf], &[1.0, nan, 0.0, -1.0]),
+            &[nan, 0.0, 0.0, nan],
+        );
+        near(
+            two("Relu6Grad", &[1.0; 5], &[0.0, 6.0, 5.0, 7.0, nan]),
+            &[0.0, 0.0, 1.0, 0.0, 0.0],
+        );
+        near(
+            two("EluGrad", &[1.0, 1.0, 2.0], &[-0.5, 1.0, nan]),
+            &[0.5, 1.0, 2.0],
+        );
+        near(
+            two("SeluGrad", &[1.0, 1.0, 2.0], &[-0.5, 1.0, nan]),
+            &[1.258_099_3, 1.050_701, 2.101_402],
+        );
+        near(
+            two("LeakyReluGrad", &[1.0; 4], &[-0.5, 1.0, nan, 0.0]),
+            &[0.2, 1.0, 0.2, 0.2],
+        );
+        near(
+            two("SoftplusGrad", &[1.0; 4], &[-0.5, 1.0, nan, -100.0]),
+            &[0.377_540_68, 0.731_058_6, nan, 0.0],
+        );
+        near(
+            two("SoftsignGrad", &[1.0; 2], &[-0.5, 1.0]),
+            &[0.444_444_45, 0.25],
+        );
+    }
+
+    #[test]
+    fn shapes_must_agree() {
+        let inputs = vec![floats(&[1.0, 2.0]), floats(&[1.0])];
+        let e = run_op("ReluGrad", inputs, &[("T", DType::Float.into())]).unwrap_err();
+        let want = "Inputs to operation op of type ReluGrad must have the same size and shape.  Input 0: [2] != input 1: [1]";
+        assert!(e.message.starts_with(want), "{}", e.message);
+    }
+
+    #[test]
+    fn integers_are_cut_too() {
+        let t = [("T", DType::Int8.into())];
+        let out = run_op("Relu6", vec![Tensor::vector(vec![-3i8, 9, 4])], &t).unwrap();
+        assert_eq!(out[0].as_slice::<i8>().unwrap(), [0, 6, 4]);
+        let t = [("T", DType::UInt8.into())];
+        let out = run_op("Relu", vec![Tensor::vector(vec![200u8, 0])], &t).unwrap();
+        assert_eq!(out[0].as_slice::<u8>().unwrap(), [200, 0]);
+    }
 }

@@ -61,7 +61,7 @@ fn odd_one(inputs: &[Tensor]) -> Option<(usize, &Tensor)> {
 mod tests {
     use crate::testing::{floats, run_op};
     use downpour_graph::AttrValue;
-    use downpour_tensor::{DType, Tensor};
+    use downpour_tensor::Tensor;
 
     fn add_n(inputs: Vec<Tensor>) -> downpour_graph::Result<Tensor> {
         let n = AttrValue::Int(inputs.len() as i64);

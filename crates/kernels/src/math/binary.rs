@@ -1,7 +1,7 @@
 //! Arithmetic of two tensors with broadcasting. Integers wrap; integer division by zero is
 //! TensorFlow's error.
 
-use super::drive::{Zipped, zip};
+use super::drive::{Zipped, check_dims, zip};
 use super::elementwise::Binary;
 use super::tables::{FIELDS, WIDE, pick2};
 use crate::broadcast::Broadcast;
@@ -112,66 +112,74 @@ pub(crate) fn incompatible(x: &Tensor, y: &Tensor) -> Status {
 }
 
 pub(crate) fn add(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         floats => |a, b| a + b;
         wrapping => |a, b| a.wrapping_add(b);
-        complex => |a, b| a + b)
+        complex => |a, b| a + b
+    }
 }
 
 fn sub(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         floats => |a, b| a - b;
         wrapping => |a, b| a.wrapping_sub(b);
-        complex => |a, b| a - b)
+        complex => |a, b| a - b
+    }
 }
 
 fn mul(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         floats => |a, b| a * b;
         wrapping => |a, b| a.wrapping_mul(b);
-        complex => |a, b| a * b)
+        complex => |a, b| a * b
+    }
 }
 
 fn mul_no_nan(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         floats => |a, b| if b == 0.0 { 0.0 } else { a * b };
-        complex => |a, b| if b.is_zero() { b } else { a * b })
+        complex => |a, b| if b.is_zero() { b } else { a * b }
+    }
 }
 
 fn div(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         floats => |a, b| a / b;
         checked_signed => |a, b| (b != 0).then(|| a.wrapping_div(b));
         checked_unsigned => |a, b| a.checked_div(b);
-        complex => |a, b| a / b)
+        complex => |a, b| a / b
+    }
 }
 
 fn div_no_nan(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         floats => |a, b| if b == 0.0 { 0.0 } else { a / b };
-        complex => |a, b| if b.is_zero() { b } else { a / b })
+        complex => |a, b| if b.is_zero() { b } else { a / b }
+    }
 }
 
 fn floor_div(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         floats => |a, b| (a / b).floor();
         checked_signed => |a, b| (b != 0).then(|| {
             let q = a.wrapping_div(b);
             let inexact = a.wrapping_rem(b) != 0 && (a < 0) != (b < 0);
             if inexact { q - 1 } else { q }
         });
-        checked_unsigned => |a, b| a.checked_div(b))
+        checked_unsigned => |a, b| a.checked_div(b)
+    }
 }
 
 fn truncate_div(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         floats => |a, b| (a / b).trunc();
         checked_signed => |a, b| (b != 0).then(|| a.wrapping_div(b));
-        checked_unsigned => |a, b| a.checked_div(b))
+        checked_unsigned => |a, b| a.checked_div(b)
+    }
 }
 
 fn floor_mod(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         float => |a, b| {
             let r = a % b;
             if r != 0.0 && (r < 0.0) != (b < 0.0) { r + b } else { r }
@@ -184,14 +192,16 @@ fn floor_mod(t: DType) -> Option<Box<dyn Binary>> {
             let r = a.wrapping_rem(b);
             if r != 0 && (r < 0) != (b < 0) { r + b } else { r }
         });
-        checked_unsigned => |a, b| a.checked_rem(b))
+        checked_unsigned => |a, b| a.checked_rem(b)
+    }
 }
 
 fn truncate_mod(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         float => |a, b| a % b;
         double => |a, b| a % b;
-        checked_signed => |a, b| (b != 0).then(|| a.wrapping_rem(b)))
+        checked_signed => |a, b| (b != 0).then(|| a.wrapping_rem(b))
+    }
 }
 
 /// `base` to the power of a non-negative exponent, wrapping; `None` for a negative one.
@@ -211,54 +221,61 @@ fn int_pow<T: PrimInt + WrappingMul>(mut base: T, mut exponent: T) -> Option<T> 
 }
 
 fn pow(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         float => f32::powf;
         double => f64::powf;
         checked_signed => int_pow;
-        complex => |a, b| a.powc(b))
+        complex => |a, b| a.powc(b)
+    }
 }
 
 fn maximum(t: DType) -> Option<Box<dyn Binary>> {
     // A NaN on either side is the result. `|` rather than `||`: the loop has no branch.
-    pick2!(t;
+    pick2! { t;
         floats => |a, b| if (a < b) | b.is_nan() { b } else { a };
-        ints => |a, b| if a < b { b } else { a })
+        ints => |a, b| if a < b { b } else { a }
+    }
 }
 
 fn minimum(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         floats => |a, b| if (b < a) | b.is_nan() { b } else { a };
-        ints => |a, b| if b < a { b } else { a })
+        ints => |a, b| if b < a { b } else { a }
+    }
 }
 
 fn squared_difference(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         floats => |a, b| (a - b) * (a - b);
         wrapping => |a, b| {
             let d = a.wrapping_sub(b);
             d.wrapping_mul(d)
         };
-        complex => |a, b| Complex::new((a - b).norm_sqr(), 0.0))
+        complex => |a, b| Complex::new((a - b).norm_sqr(), 0.0)
+    }
 }
 
 fn xlogy(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         float => |a, b| if a == 0.0 { 0.0 } else { a * b.ln() };
         double => |a, b| if a == 0.0 { 0.0 } else { a * b.ln() };
-        complex => |a, b| if a.is_zero() { a } else { a * b.ln() })
+        complex => |a, b| if a.is_zero() { a } else { a * b.ln() }
+    }
 }
 
 fn xlog1py(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         float => |a, b| if a == 0.0 { 0.0 } else { a * b.ln_1p() };
         double => |a, b| if a == 0.0 { 0.0 } else { a * b.ln_1p() };
-        complex => |a, b| if a.is_zero() { a } else { a * (b + 1.0).ln() })
+        complex => |a, b| if a.is_zero() { a } else { a * (b + 1.0).ln() }
+    }
 }
 
 fn xdivy(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         floats => |a, b| if a == 0.0 { 0.0 } else { a / b };
-        complex => |a, b| if a.is_zero() { a } else { a / b })
+        complex => |a, b| if a.is_zero() { a } else { a / b }
+    }
 }
 
 fn atan2(t: DType) -> Option<Box<dyn Binary>> {
@@ -298,6 +315,7 @@ fn right_shift(t: DType) -> Option<Box<dyn Binary>> {
 fn add_strings(ctx: &mut OpContext<'_>) -> Result<()> {
     let (x, y) = (ctx.input(0)?, ctx.input(1)?);
     let bc = Broadcast::new(x.dims(), y.dims()).ok_or_else(|| incompatible(x, y))?;
+    check_dims(&bc, x, y)?;
     ctx.check_alloc(String, &bc.shape)?;
     let (a, b) = (x.as_strings()?, y.as_strings()?);
     let (n, (sl, sr)) = (bc.row_len(), bc.steps());

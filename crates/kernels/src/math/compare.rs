@@ -2,7 +2,7 @@
 //! answer for shapes that do not broadcast.
 
 use super::binary::{arithmetic, incompatible, no_code};
-use super::drive::{Zipped, zip};
+use super::drive::{Zipped, check_dims, zip};
 use super::elementwise::{Binary, plain_test, plain2, vector_test};
 use super::tables::{WIDE, pick2};
 use crate::broadcast::Broadcast;
@@ -49,17 +49,19 @@ fn greater_equal(t: DType) -> Option<Box<dyn Binary>> {
 }
 
 fn equal(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         float_tests => |a, b| a == b;
         bit_tests => |a, b| a == b;
-        complex_tests => |a, b| a == b)
+        complex_tests => |a, b| a == b
+    }
 }
 
 fn not_equal(t: DType) -> Option<Box<dyn Binary>> {
-    pick2!(t;
+    pick2! { t;
         float_tests => |a, b| a != b;
         bit_tests => |a, b| a != b;
-        complex_tests => |a, b| a != b)
+        complex_tests => |a, b| a != b
+    }
 }
 
 fn logic(kernel: Box<dyn Binary>) -> Result<Built> {
@@ -91,6 +93,7 @@ fn equality(b: &KernelBuilder<'_>, want: bool) -> Result<Built> {
             let Some(bc) = Broadcast::new(x.dims(), y.dims()) else {
                 return mismatch(ctx, &x, &y);
             };
+            check_dims(&bc, &x, &y)?;
             let same = compare_strings(x.as_strings()?, y.as_strings()?, &bc, want);
             ctx.set_output(0, Tensor::from_vec(same, bc.shape)?);
             Ok(())
@@ -139,4 +142,98 @@ fn approximate_equal(b: &KernelBuilder<'_>) -> Result<Built> {
         }
         Ok(())
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{floats, run_op};
+    use downpour_graph::{AttrValue, Code};
+    use downpour_tensor::{DType, Tensor};
+
+    fn truth(out: &Tensor) -> Vec<bool> {
+        out.as_slice::<bool>().unwrap().to_vec()
+    }
+
+    fn equal(op: &str, x: Tensor, y: Tensor, strict: bool) -> downpour_graph::Result<Tensor> {
+        let attrs = [
+            ("T", x.dtype().into()),
+            ("incompatible_shape_error", strict.into()),
+        ];
+        Ok(run_op(op, vec![x, y], &attrs)?.remove(0))
+    }
+
+    #[test]
+    fn nan_is_unlike_everything() {
+        let nan = floats(&[f32::NAN]);
+        assert_eq!(
+            truth(&equal("Equal", nan.clone(), nan.clone(), true).unwrap()),
+            [false]
+        );
+        assert_eq!(
+            truth(&equal("NotEqual", nan.clone(), nan.clone(), true).unwrap()),
+            [true]
+        );
+        for op in ["Less", "LessEqual", "Greater", "GreaterEqual"] {
+            let out = run_op(
+                op,
+                vec![nan.clone(), nan.clone()],
+                &[("T", DType::Float.into())],
+            );
+            assert_eq!(truth(&out.unwrap()[0]), [false], "{op}");
+        }
+    }
+
+    #[test]
+    fn any_plain_type_and_strings_are_compared() {
+        let strings = |v: &[&'static str]| {
+            Tensor::strings(v.iter().map(|s| (*s).into()).collect(), [v.len()]).unwrap()
+        };
+        let out = equal("Equal", strings(&["a", "b"]), Tensor::string("a"), true).unwrap();
+        assert_eq!(truth(&out), [true, false]);
+        let bools = Tensor::vector(vec![true, false]);
+        let out = equal("NotEqual", bools, Tensor::scalar(true), true).unwrap();
+        assert_eq!(truth(&out), [false, true]);
+        let out = equal(
+            "Equal",
+            Tensor::vector(vec![1u64, 2]),
+            Tensor::scalar(2u64),
+            true,
+        )
+        .unwrap();
+        assert_eq!(truth(&out), [false, true]);
+    }
+
+    #[test]
+    fn shapes_that_do_not_meet_are_an_error_or_unequal() {
+        let (x, y) = (floats(&[1.0, 2.0]), floats(&[1.0, 2.0, 3.0]));
+        let e = equal("Equal", x.clone(), y.clone(), true).unwrap_err();
+        assert!(
+            e.message.starts_with("Incompatible shapes: [2] vs. [3]"),
+            "{}",
+            e.message
+        );
+        let out = equal("NotEqual", x, y, false).unwrap();
+        assert_eq!((out.rank(), truth(&out)), (0, vec![true]));
+    }
+
+    #[test]
+    fn shapes_that_alternate_too_often_are_refused() {
+        let x = Tensor::zeros(DType::Float, [2, 1, 2, 1, 2, 1]).unwrap();
+        let y = Tensor::zeros(DType::Float, [1, 2, 1, 2, 1, 2]).unwrap();
+        let e = equal("Equal", x, y, true).unwrap_err();
+        assert_eq!(e.code, Code::Unimplemented);
+        let want = "Broadcast between [2,1,2,1,2,1] and [1,2,1,2,1,2] is not supported yet.";
+        assert!(e.message.starts_with(want), "{}", e.message);
+    }
+
+    #[test]
+    fn tolerance_counts_its_edge() {
+        let attrs = [
+            ("T", DType::Float.into()),
+            ("tolerance", AttrValue::Float(0.5)),
+        ];
+        let inputs = vec![floats(&[1.0, 2.0]), floats(&[1.5, 2.6])];
+        let out = run_op("ApproximateEqual", inputs, &attrs).unwrap();
+        assert_eq!(truth(&out[0]), [true, false]);
+    }
 }

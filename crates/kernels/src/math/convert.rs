@@ -96,3 +96,65 @@ fn compose(kernel: Box<dyn Binary>) -> Result<Built> {
         Ok(())
     })
 }
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::run_op;
+    use downpour_tensor::{Complex32, DType, Tensor, f16};
+
+    #[test]
+    fn tests_know_every_float() {
+        let x = [0.0, f32::NAN, f32::INFINITY, -1.0];
+        for (op, want) in [
+            ("IsNan", [false, true, false, false]),
+            ("IsInf", [false, false, true, false]),
+            ("IsFinite", [true, false, false, true]),
+        ] {
+            let wide = Tensor::vector(x.to_vec());
+            let narrow = Tensor::vector(x.iter().map(|&v| f16::from_f32(v)).collect());
+            for x in [wide, narrow] {
+                let attrs = [("T", x.dtype().into())];
+                let out = run_op(op, vec![x], &attrs).unwrap();
+                assert_eq!(out[0].as_slice::<bool>().unwrap(), want, "{op}");
+            }
+        }
+    }
+
+    #[test]
+    fn complex_numbers_come_apart_and_together() {
+        let z = Tensor::vector(vec![Complex32::new(3.0, 4.0)]);
+        let attrs = [
+            ("T", DType::Complex64.into()),
+            ("Tout", DType::Float.into()),
+        ];
+        for (op, want) in [
+            ("Real", 3.0),
+            ("Imag", 4.0),
+            ("ComplexAbs", 5.0),
+            ("Angle", 0.927_295_2),
+        ] {
+            let out = run_op(op, vec![z.clone()], &attrs).unwrap();
+            assert_eq!(out[0].as_slice::<f32>().unwrap(), [want], "{op}");
+        }
+        let attrs = [
+            ("T", DType::Float.into()),
+            ("Tout", DType::Complex64.into()),
+        ];
+        let inputs = vec![Tensor::vector(vec![1.0f32, 2.0]), Tensor::scalar(3.0f32)];
+        let out = run_op("Complex", inputs, &attrs).unwrap();
+        let want = [Complex32::new(1.0, 3.0), Complex32::new(2.0, 3.0)];
+        assert_eq!(out[0].as_slice::<Complex32>().unwrap(), want);
+    }
+
+    #[test]
+    fn bits_are_counted() {
+        let attrs = [("T", DType::Int8.into())];
+        let out = run_op(
+            "PopulationCount",
+            vec![Tensor::vector(vec![-1i8, 7])],
+            &attrs,
+        )
+        .unwrap();
+        assert_eq!(out[0].as_slice::<u8>().unwrap(), [8, 3]);
+    }
+}

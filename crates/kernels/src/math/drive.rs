@@ -109,6 +109,7 @@ pub(crate) fn zip(
             None => return Ok(Zipped::Mismatch(x, y)),
         }
     };
+    check_dims(&bc, &x, &y)?;
     let dtype = kernel.output().unwrap_or(x.dtype());
     let fits = |t: &Tensor| t.dtype() == dtype && t.shape() == &bc.shape && t.is_unique();
     let target = if fits(&x) {
@@ -158,6 +159,18 @@ pub(crate) fn zip(
     } else {
         Zipped::Refused
     })
+}
+
+/// Refuses shapes that take turns in repeating more often than TensorFlow's kernels can follow.
+pub(crate) fn check_dims(bc: &Broadcast, x: &Tensor, y: &Tensor) -> Result<()> {
+    if bc.sizes.len() <= 5 {
+        return Ok(());
+    }
+    Err(Status::unimplemented(format!(
+        "Broadcast between {} and {} is not supported yet.",
+        x.shape(),
+        y.shape()
+    )))
 }
 
 /// The walk of a binary kernel over broadcast operands. `out` is the memory of `a` or of `b` when

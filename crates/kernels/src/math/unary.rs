@@ -83,10 +83,11 @@ fn abs(t: DType) -> Option<Box<dyn Unary>> {
 }
 
 fn neg(t: DType) -> Option<Box<dyn Unary>> {
-    pick1!(t;
+    pick1! { t;
         floats => |x| -x;
         wrapping => |x| x.wrapping_neg();
-        complex => |x| -x)
+        complex => |x| -x
+    }
 }
 
 fn sign(t: DType) -> Option<Box<dyn Unary>> {
@@ -101,10 +102,11 @@ fn sign(t: DType) -> Option<Box<dyn Unary>> {
             x
         }
     }
-    pick1!(t;
+    pick1! { t;
         floats => float;
         wrapping => |x| x.signum();
-        complex => |x| if x.is_zero() { x } else { x / x.norm() })
+        complex => |x| if x.is_zero() { x } else { x / x.norm() }
+    }
 }
 
 fn reciprocal(t: DType) -> Option<Box<dyn Unary>> {
@@ -112,10 +114,11 @@ fn reciprocal(t: DType) -> Option<Box<dyn Unary>> {
 }
 
 fn square(t: DType) -> Option<Box<dyn Unary>> {
-    pick1!(t;
+    pick1! { t;
         floats => |x| x * x;
         wrapping => |x| x.wrapping_mul(x);
-        complex => |x| x * x)
+        complex => |x| x * x
+    }
 }
 
 fn sqrt(t: DType) -> Option<Box<dyn Unary>> {
@@ -123,7 +126,13 @@ fn sqrt(t: DType) -> Option<Box<dyn Unary>> {
 }
 
 fn rsqrt(t: DType) -> Option<Box<dyn Unary>> {
-    pick1!(t; floats => |x| 1.0 / x.sqrt(); complex => |x| x.sqrt().inv())
+    fn complex<T: Float>(x: Complex<T>) -> Complex<T> {
+        if x.is_zero() {
+            return Complex::new(T::infinity(), T::nan());
+        }
+        x.sqrt().inv()
+    }
+    pick1!(t; floats => |x| 1.0 / x.sqrt(); complex => complex)
 }
 
 fn exp(t: DType) -> Option<Box<dyn Unary>> {
@@ -146,6 +155,9 @@ fn log(t: DType) -> Option<Box<dyn Unary>> {
 
 fn log1p(t: DType) -> Option<Box<dyn Unary>> {
     fn complex<T: Float>(x: Complex<T>) -> Complex<T> {
+        if x == -Complex::one() {
+            return Complex::new(T::neg_infinity(), T::nan());
+        }
         // log|1 + z| = log1p(2a + a² + b²) / 2
         let two = T::one() + T::one();
         let grown = (two * x.re + x.norm_sqr()).ln_1p() / two;
@@ -209,10 +221,11 @@ fn atanh(t: DType) -> Option<Box<dyn Unary>> {
 }
 
 fn sigmoid(t: DType) -> Option<Box<dyn Unary>> {
-    pick1!(t;
+    pick1! { t;
         function => Sigmoid;
         double => |x| 1.0 / (1.0 + (-x).exp());
-        complex => |x| ((-x).exp() + 1.0).inv())
+        complex => |x| ((-x).exp() + 1.0).inv()
+    }
 }
 
 fn erf(t: DType) -> Option<Box<dyn Unary>> {
@@ -256,4 +269,79 @@ fn round(t: DType) -> Option<Box<dyn Unary>> {
 
 fn invert(t: DType) -> Option<Box<dyn Unary>> {
     pick1!(t; wrapping => |x| !x)
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::{floats, run_op};
+    use downpour_tensor::{Complex32, Element, Tensor, bf16, f16};
+
+    fn one<T: Element>(op: &str, x: &[T]) -> Vec<T> {
+        let x = Tensor::vector(x.to_vec());
+        let attrs = [("T", x.dtype().into())];
+        let out = run_op(op, vec![x], &attrs).unwrap();
+        out[0].as_slice::<T>().unwrap().to_vec()
+    }
+
+    #[test]
+    fn integers_wrap() {
+        assert_eq!(one("Abs", &[i32::MIN, -3]), [i32::MIN, 3]);
+        assert_eq!(one("Neg", &[i8::MIN, 5]), [i8::MIN, -5]);
+        assert_eq!(one("Square", &[100i8]), [16]);
+        assert_eq!(one("Square", &[65_536u32, 3]), [0, 9]);
+        assert_eq!(one("Sign", &[-5, 0, 5]), [-1, 0, 1]);
+        assert_eq!(one("Invert", &[5u8]), [250]);
+        assert_eq!(one("Round", &[3, -7]), [3, -7]);
+    }
+
+    #[test]
+    fn special_floats_follow_tensorflow() {
+        let (nan, inf) = (f32::NAN, f32::INFINITY);
+        let sign = one("Sign", &[nan, -0.0, 3.0, -inf]);
+        assert!(sign[0].is_nan() && sign[1].is_sign_positive());
+        assert_eq!(sign[1..], [0.0, 1.0, -1.0]);
+        assert_eq!(one("Round", &[0.5, 1.5, 2.5, -0.5]), [0.0, 2.0, 2.0, -0.0]);
+        assert_eq!(one("Reciprocal", &[0.0, -0.0, inf]), [inf, -inf, 0.0]);
+        let rsqrt = one("Rsqrt", &[0.0, -0.0, -1.0, inf]);
+        assert_eq!(rsqrt[..2], [inf, -inf]);
+        assert!(rsqrt[2].is_nan() && rsqrt[3] == 0.0);
+        assert_eq!(one("Lgamma", &[0.0, -1.0, 1.0]), [inf, inf, 0.0]);
+    }
+
+    #[test]
+    fn small_floats_are_rounded_once() {
+        let x = [f16::from_f32(1.0), f16::from_f32(-2.0)];
+        assert_eq!(
+            one("Exp", &x),
+            [f16::from_f32(2.718_281_7), f16::from_f32(0.135_335_28)]
+        );
+        let x = [bf16::from_f32(3.0)];
+        assert_eq!(one("Log", &x), [bf16::from_f32(1.098_612_3)]);
+    }
+
+    #[test]
+    fn complex_functions_follow_tensorflow() {
+        let x = [Complex32::new(0.0, 0.5)];
+        for (op, re, im) in [
+            ("Sqrt", 0.5, 0.5),
+            ("Rsqrt", 1.0, -1.0),
+            ("Expm1", -0.122_417_44, 0.479_425_55),
+            ("Log1p", 0.111_571_79, 0.463_647_6),
+            ("Tan", 0.0, 0.462_117_1),
+            ("Sigmoid", 0.5, 0.127_670_97),
+            ("Sign", 0.0, 1.0),
+        ] {
+            let got = one(op, &x)[0];
+            assert!((got - Complex32::new(re, im)).norm() < 1e-6, "{op}: {got}");
+        }
+    }
+
+    #[test]
+    fn inputs_that_others_hold_are_not_written() {
+        let x = floats(&vec![4.0; 5000]);
+        let attrs = [("T", x.dtype().into())];
+        let out = run_op("Sqrt", vec![x.clone()], &attrs).unwrap();
+        assert!(out[0].as_slice::<f32>().unwrap().iter().all(|&v| v == 2.0));
+        assert!(x.as_slice::<f32>().unwrap().iter().all(|&v| v == 4.0));
+    }
 }
