@@ -1,5 +1,23 @@
-//! Family `queue`.
+//! Family `queue`: objects through which steps wait for one another — queues, accumulators — and
+//! the per-step stores of loops.
+//!
+//! No op of this family holds a thread while it waits: an attempt is parked in the object together
+//! with its op, and whoever makes progress possible completes it. Every wait ends when the step is
+//! cancelled, and waiters are served in the order of their arrival.
+
+mod door;
+mod element;
+mod items;
+mod ops;
+#[expect(
+    clippy::module_inception,
+    reason = "the queue proper, in the family named after it"
+)]
+mod queue;
+mod wait;
 
 use downpour_runtime::Registry;
 
-pub(crate) fn register(_registry: &mut Registry) {}
+pub(crate) fn register(registry: &mut Registry) {
+    ops::register(registry);
+}

@@ -9,7 +9,7 @@ mod distribution;
 mod gamma;
 mod generator;
 mod multinomial;
-mod philox;
+pub(crate) mod philox;
 mod poisson;
 mod sampler;
 mod shuffle;

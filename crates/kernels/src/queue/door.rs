@@ -1,0 +1,229 @@
+//! How nodes name the objects they share: the node that owns one (`Home`) and the nodes that get
+//! its handle as a resource, or as a reference to the strings `[container, name]` (`Access`).
+//!
+//! An object without a shared name is private to its kernel and leaves with it.
+
+use downpour_graph::{Result, Status};
+use downpour_runtime::{
+    AsyncOp, KernelBuilder, OpContext, Resource, ResourceManager, StepEnv, Variable,
+};
+use downpour_tensor::{ResourceHandle, Tensor};
+use parking_lot::Mutex;
+use std::marker::PhantomData;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+/// Numbers the private objects of the process, as their names show.
+static PRIVATE: AtomicU64 = AtomicU64::new(0);
+
+/// Which kind of handle a node has.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Door {
+    Ref,
+    Resource,
+}
+
+impl Door {
+    /// What a signature calls the handle.
+    pub(super) fn type_text(self) -> &'static str {
+        match self {
+            Door::Ref => "string_ref",
+            Door::Resource => "resource",
+        }
+    }
+}
+
+/// The place of a node's object among the device's resources.
+pub(super) struct Home<R: Resource> {
+    door: Door,
+    container: String,
+    name: String,
+    private: bool,
+    handle: ResourceHandle,
+    /// The reference output, and the manager to leave when the kernel goes.
+    made: Mutex<Option<(Arc<Variable>, Arc<ResourceManager>)>>,
+    kind: PhantomData<fn() -> R>,
+}
+
+impl<R: Resource> Home<R> {
+    /// Reads the attributes `container` and `shared_name`; `type_name` is TensorFlow's C++ type.
+    pub(super) fn new(b: &KernelBuilder<'_>, type_name: &str) -> Result<Home<R>> {
+        let (container, mut name) = b.resource_name()?;
+        let shared = b.attrs().str("shared_name")?;
+        let private = shared.is_empty();
+        if private {
+            let n = PRIVATE.fetch_add(1, Ordering::Relaxed);
+            name = format!("_{n}_{}", b.node.name);
+        }
+        let is_ref = b.node.output_types.first().is_some_and(|t| t.1);
+        Ok(Home {
+            door: if is_ref { Door::Ref } else { Door::Resource },
+            handle: b.handle(&container, &name, type_name, Vec::new()),
+            container,
+            name,
+            private,
+            made: Mutex::new(None),
+            kind: PhantomData,
+        })
+    }
+
+    /// The object's name.
+    pub(super) fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// The object, made by `create` if it does not exist.
+    pub(super) fn get(
+        &self,
+        ctx: &OpContext<'_>,
+        create: impl FnOnce() -> Result<R>,
+    ) -> Result<Arc<R>> {
+        if !self.private && self.name.starts_with('_') {
+            return Err(Status::invalid_argument(format!(
+                "shared_name cannot start with '_':{}",
+                self.name
+            )));
+        }
+        let resources = &ctx.device().resources;
+        resources.find_or_create(&self.container, &self.name, create)
+    }
+
+    /// Sets output 0 to the handle.
+    pub(super) fn emit(&self, ctx: &mut OpContext<'_>) -> Result<()> {
+        let mut made = self.made.lock();
+        let reference = match &*made {
+            Some((reference, _)) => reference.clone(),
+            None => {
+                let strings = vec![
+                    self.container.clone().into_bytes().into(),
+                    self.name.clone().into_bytes().into(),
+                ];
+                let reference = Arc::new(Variable::with_value(Tensor::strings(strings, [2])?));
+                *made = Some((reference.clone(), ctx.device().resources.clone()));
+                reference
+            }
+        };
+        match self.door {
+            Door::Ref => ctx.set_output_ref(0, reference),
+            Door::Resource => ctx.set_output(0, Tensor::resource(self.handle.clone())),
+        }
+        Ok(())
+    }
+}
+
+impl<R: Resource> Drop for Home<R> {
+    fn drop(&mut self) {
+        if let (true, Some((_, resources))) = (self.private, self.made.lock().take()) {
+            resources.remove::<R>(&self.container, &self.name);
+        }
+    }
+}
+
+/// How a node finds the object its input 0 names.
+pub(super) struct Access {
+    /// Which kind of handle it takes.
+    pub(super) door: Door,
+    wanted: ResourceHandle,
+}
+
+impl Access {
+    /// For a node whose input 0 is a handle to an object of TensorFlow's C++ type `type_name`.
+    pub(super) fn new(b: &KernelBuilder<'_>, type_name: &str) -> Access {
+        let is_ref = b.node.input_types.first().is_some_and(|t| t.1);
+        Access {
+            door: if is_ref { Door::Ref } else { Door::Resource },
+            wanted: b.handle("", "", type_name, Vec::new()),
+        }
+    }
+
+    /// The object, for a waiting op.
+    pub(super) fn of_op<R: Resource>(&self, op: &AsyncOp) -> Result<Arc<R>> {
+        match self.door {
+            Door::Ref => self.by_reference(op.env(), &*op.input_ref(0)?),
+            Door::Resource => self.by_handle(op.env(), first_handle(op.input(0)?)?),
+        }
+    }
+
+    /// The object, for an op that does not wait.
+    pub(super) fn of_ctx<R: Resource>(&self, ctx: &OpContext<'_>) -> Result<Arc<R>> {
+        match self.door {
+            Door::Ref => self.by_reference(ctx.env(), &*ctx.input_ref(0)?),
+            Door::Resource => self.by_handle(ctx.env(), ctx.handle(0)?),
+        }
+    }
+
+    fn by_reference<R: Resource>(&self, env: &StepEnv, reference: &Variable) -> Result<Arc<R>> {
+        let value = reference
+            .read()
+            .ok_or_else(|| Status::failed_precondition("the handle has no value"))?;
+        let [container, name] = value.as_strings()? else {
+            return Err(Status::invalid_argument(format!(
+                "Resource handle must have 2 elements, but had shape: {}",
+                value.shape()
+            )));
+        };
+        let (container, name) = (
+            String::from_utf8_lossy(container),
+            String::from_utf8_lossy(name),
+        );
+        self.look_up(env, &container, &name)
+    }
+
+    fn by_handle<R: Resource>(&self, env: &StepEnv, handle: &ResourceHandle) -> Result<Arc<R>> {
+        let wanted = &self.wanted;
+        if !handle.type_name.is_empty() && handle.type_name != wanted.type_name {
+            return Err(Status::invalid_argument(format!(
+                "Trying to access a handle's resource using the wrong type. The handle points to a resource (name '{}') of type '{}' (hash code {}) but you are trying to access the resource as type '{}' (hash code {})",
+                handle.name,
+                demangled(&handle.type_name),
+                handle.hash_code,
+                demangled(&wanted.type_name),
+                wanted.hash_code
+            )));
+        }
+        self.look_up(env, &handle.container, &handle.name)
+    }
+
+    fn look_up<R: Resource>(&self, env: &StepEnv, container: &str, name: &str) -> Result<Arc<R>> {
+        let resources = &env.device.resources;
+        resources
+            .find(container, name)
+            .ok_or_else(|| resources.not_found(container, name, &self.wanted.type_name))
+    }
+}
+
+fn first_handle(tensor: &Tensor) -> Result<&ResourceHandle> {
+    tensor
+        .as_resources()?
+        .first()
+        .ok_or_else(|| Status::invalid_argument("input 0 holds no resource handle"))
+}
+
+/// `N10tensorflow3VarE` as `tensorflow::Var`; anything else as it is.
+fn demangled(name: &str) -> String {
+    let parts = || {
+        let mut rest = name.strip_prefix('N')?.strip_suffix('E')?;
+        let mut parts = Vec::new();
+        while !rest.is_empty() {
+            let digits = rest.bytes().take_while(u8::is_ascii_digit).count();
+            let length: usize = rest.get(..digits)?.parse().ok()?;
+            let end = digits.checked_add(length)?;
+            parts.push(rest.get(digits..end)?);
+            rest = rest.get(end..)?;
+        }
+        Some(parts.join("::"))
+    };
+    parts().unwrap_or_else(|| name.to_owned())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::demangled;
+
+    #[test]
+    fn type_names_are_shown_as_a_programmer_writes_them() {
+        assert_eq!(demangled("N10tensorflow3VarE"), "tensorflow::Var");
+        assert_eq!(demangled("N99tensorflow3VarE"), "N99tensorflow3VarE");
+        assert_eq!(demangled("Plain"), "Plain");
+    }
+}

@@ -1,0 +1,121 @@
+//! Waiting attempts: a list served in order, each with the op it ends and the step that may
+//! cancel it. Ended attempts are run outside the lock of the object they waited in.
+
+use downpour_graph::{Result, Status};
+use downpour_runtime::{CancelToken, Cancellation};
+use std::collections::VecDeque;
+use std::sync::Arc;
+
+/// What to do with the outcome of an attempt.
+pub(super) type Done<T> = Box<dyn FnOnce(Result<T>) + Send>;
+
+/// One attempt: what it is after, and whom to tell.
+pub(super) struct Attempt<W, T> {
+    pub(super) work: W,
+    id: u64,
+    cancellation: Arc<Cancellation>,
+    token: CancelToken,
+    done: Done<T>,
+}
+
+impl<W, T> Attempt<W, T> {
+    /// Ends the attempt.
+    pub(super) fn end(self, outcome: Result<T>) -> Ended<T> {
+        Ended {
+            cancellation: self.cancellation,
+            token: self.token,
+            done: self.done,
+            outcome,
+        }
+    }
+}
+
+/// An attempt that is over but whose op does not know yet.
+pub(super) struct Ended<T> {
+    cancellation: Arc<Cancellation>,
+    token: CancelToken,
+    done: Done<T>,
+    outcome: Result<T>,
+}
+
+impl<T> Ended<T> {
+    /// Tells the op. Must not be called under the object's lock.
+    pub(super) fn tell(self) {
+        self.cancellation.deregister(self.token);
+        (self.done)(self.outcome);
+    }
+}
+
+/// Attempts in the order of their arrival.
+pub(super) struct Waiting<W, T> {
+    list: VecDeque<Attempt<W, T>>,
+    next: u64,
+}
+
+impl<W, T> Default for Waiting<W, T> {
+    fn default() -> Self {
+        Waiting {
+            list: VecDeque::new(),
+            next: 0,
+        }
+    }
+}
+
+impl<W, T> Waiting<W, T> {
+    /// Adds an attempt; `cancel` is called with its number when its step is cancelled. Gives
+    /// `done` back if that has already happened.
+    pub(super) fn push(
+        &mut self,
+        work: W,
+        cancellation: &Arc<Cancellation>,
+        cancel: impl FnOnce(u64) + Send + 'static,
+        done: Done<T>,
+    ) -> Result<(), Done<T>> {
+        let id = self.next;
+        let Ok(token) = cancellation.register(move |_| cancel(id)) else {
+            return Err(done);
+        };
+        self.next += 1;
+        self.list.push_back(Attempt {
+            work,
+            id,
+            cancellation: cancellation.clone(),
+            token,
+            done,
+        });
+        Ok(())
+    }
+
+    /// What the first attempt is after.
+    pub(super) fn front_mut(&mut self) -> Option<&mut W> {
+        self.list.front_mut().map(|a| &mut a.work)
+    }
+
+    /// Takes the first attempt out.
+    pub(super) fn pop(&mut self) -> Option<Attempt<W, T>> {
+        self.list.pop_front()
+    }
+
+    /// Takes attempt `id` out, if it still waits.
+    pub(super) fn remove(&mut self, id: u64) -> Option<Attempt<W, T>> {
+        let at = self.list.iter().position(|a| a.id == id)?;
+        self.list.remove(at)
+    }
+
+    /// Ends every attempt with `status`.
+    pub(super) fn fail_all(&mut self, status: &Status, ended: &mut Vec<Ended<T>>) {
+        ended.extend(self.list.drain(..).map(|a| a.end(Err(status.clone()))));
+    }
+
+    /// Whether nobody waits.
+    pub(super) fn is_empty(&self) -> bool {
+        self.list.is_empty()
+    }
+}
+
+/// Tells everyone.
+pub(super) fn tell<T>(ended: Vec<Ended<T>>) {
+    for attempt in ended {
+        attempt.tell();
+    }
+}
