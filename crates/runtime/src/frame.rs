@@ -10,7 +10,6 @@ const MAX_DEPTH: u32 = 1000;
 /// Where a node's per-iteration state lies.
 #[derive(Clone, Copy, Debug, Default)]
 pub(crate) struct Place {
-    pub(crate) frame: u32,
     pub(crate) local: u32,
     pub(crate) slots: u32,
 }
@@ -59,7 +58,6 @@ impl FrameTable {
         for (id, node) in graph.nodes() {
             let frame = &mut table.frames[frame_of[id.index()] as usize];
             table.places[id.index()] = Place {
-                frame: frame_of[id.index()],
                 local: frame.pending.len() as u32,
                 slots: frame.num_slots,
             };

@@ -50,8 +50,6 @@ pub(crate) struct PlanNode {
     pub(crate) kind: Kind,
     pub(crate) kernel: Option<Built>,
     pub(crate) info: NodeInfo,
-    /// Static frame the node runs in.
-    pub(crate) frame: u32,
     /// Index among the nodes of its frame.
     pub(crate) local: u32,
     /// First of its input slots among those of its frame.
@@ -150,7 +148,6 @@ impl Plan {
                     node: node.clone(),
                     input_names: input_names(graph, node),
                 },
-                frame: place.frame,
                 local: place.local,
                 slots: place.slots,
                 num_inputs: node.inputs.len() as u32,
