@@ -4,7 +4,8 @@
 //!
 //! [`save_v2`], [`restore_v2`] and [`merge_v2`] are what the ops of those names do, with
 //! TensorFlow's checks and texts; [`BundleWriter`] and [`BundleReader`] are the layer below.
-//! Single-file checkpoints of the first format are read too.
+//! Single-file checkpoints of the first format are read and written too ([`save_v1`],
+//! [`restore_v1`]).
 
 mod cover;
 mod encode;
@@ -15,12 +16,15 @@ mod ordered_code;
 mod reader;
 mod slice;
 mod v1;
+mod v1_writer;
 mod writer;
 
 pub use merge::merge_v2;
 pub use ops::{SaveTensor, restore_v2, save_v2};
 pub use reader::{BundleReader, EntryInfo};
 pub use slice::{Extent, ShapeAndSlice, TensorSlice};
+pub use v1::restore_v1;
+pub use v1_writer::save_v1;
 pub use writer::BundleWriter;
 
 /// Version of the format that we write and read.

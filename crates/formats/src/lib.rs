@@ -18,6 +18,7 @@ pub mod example;
 pub mod histogram;
 pub mod record;
 pub mod storage;
+pub mod summary;
 pub mod table;
 
 pub use storage::{LocalStorage, PendingFile, ReadAt, Storage, StorageHandle, StreamFile};

@@ -14,6 +14,18 @@ use downpour_wire::proto;
 use prost::Message;
 use std::collections::HashMap;
 
+/// What `Restore` and `RestoreSlice` do: reads the tensor `name`, or the part of it that `spec`
+/// names, from the single-file checkpoints that match `pattern`.
+pub fn restore_v1(
+    storage: &dyn Storage,
+    pattern: &str,
+    name: &str,
+    spec: &str,
+    dtype: DType,
+) -> Result<Tensor> {
+    Reader::open(storage, pattern)?.restore(name, spec, dtype)
+}
+
 /// All files of one checkpoint.
 pub(super) struct Reader {
     pattern: String,
