@@ -7,6 +7,7 @@
 //! reaches it as cancellation, and traces through a [`Trace`] that brings its own.
 
 mod cancel;
+mod console;
 mod device;
 mod executor;
 mod fold;
@@ -20,6 +21,7 @@ mod trace;
 mod variable;
 
 pub use cancel::{CancelToken, Cancellation};
+pub use console::{Console, Stream};
 pub use device::{Device, Extensions, MemoryBudget, parallel_for, parallel_ranges};
 pub use executor::{Step, StepEnv};
 pub use kernel::{AsyncKernel, AsyncOp, Built, Kernel, KernelBuilder, NodeInfo, OpContext, Value};
