@@ -3,7 +3,11 @@
 //! Kernels reach files only through the [`Storage`] lent to their device; without one they use
 //! the local file system.
 
+mod check;
+mod checkpoint;
+mod checkpoint_v1;
 mod file;
+mod print;
 
 use downpour_formats::{LocalStorage, Storage, StorageHandle};
 use downpour_graph::{Result, Status};
@@ -11,7 +15,11 @@ use downpour_runtime::{Device, Registry};
 use std::sync::LazyLock;
 
 pub(crate) fn register(registry: &mut Registry) {
+    check::register(registry);
+    checkpoint::register(registry);
+    checkpoint_v1::register(registry);
     file::register(registry);
+    print::register(registry);
 }
 
 /// The file system of a device.

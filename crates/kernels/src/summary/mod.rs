@@ -1,5 +1,39 @@
-//! Family `summary`.
+//! Summaries: serialised `Summary` messages for event files.
 
-use downpour_runtime::Registry;
+mod audio;
+mod image;
+mod tensor;
+mod value;
 
-pub(crate) fn register(_registry: &mut Registry) {}
+use bytes::Bytes;
+use downpour_graph::{Result, Status};
+use downpour_runtime::{OpContext, Registry};
+
+pub(crate) fn register(registry: &mut Registry) {
+    audio::register(registry);
+    image::register(registry);
+    tensor::register(registry);
+    value::register(registry);
+}
+
+/// The string scalar in input `i`; `message` is the error if it is none.
+fn scalar(ctx: &OpContext<'_>, i: usize, message: &str) -> Result<Bytes> {
+    let tensor = ctx.input(i)?;
+    match (tensor.rank(), tensor.as_strings()?) {
+        (0, [value]) => Ok(value.clone()),
+        _ => Err(Status::invalid_argument(message)),
+    }
+}
+
+/// A tag as text; bytes that are none are replaced.
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// The tag of output number `i` of at most `most`: numbered only if there may be several.
+fn numbered(tag: &[u8], kind: &str, i: usize, most: i64) -> String {
+    match most {
+        ..=1 => format!("{}/{kind}", text(tag)),
+        _ => format!("{}/{kind}/{i}", text(tag)),
+    }
+}
