@@ -2,8 +2,9 @@
 
 use anyhow::{Context, Result, bail};
 use clap::Args;
-use downpour::{ClusterSpec, Limits, Server, ServerConfig};
+use downpour::{ClusterSpec, Console, Limits, Server, ServerConfig, Stream};
 use std::io::Write;
+use std::sync::Arc;
 
 /// Flags of `downpour serve`.
 #[derive(Args)]
@@ -118,8 +119,18 @@ impl Serve {
             bind: self.bind,
             limits: Limits::default(),
             threads: self.threads,
+            console: Some(Console(Arc::new(print))),
         })
     }
+}
+
+/// Writes what graphs print. A closed stream is no reason for a step to fail.
+fn print(stream: Stream, text: &str) {
+    let _ = match stream {
+        Stream::Stdout => std::io::stdout().write_all(text.as_bytes()),
+        Stream::Stderr => std::io::stderr().write_all(text.as_bytes()),
+    };
+    let _ = std::io::stdout().flush();
 }
 
 /// Resolves at the first Ctrl-C or SIGTERM.

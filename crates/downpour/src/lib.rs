@@ -9,4 +9,5 @@ mod server;
 
 pub use downpour_graph::{Code, Status};
 pub use downpour_net::{ClusterError, ClusterSpec, Limits};
+pub use downpour_runtime::{Console, Stream};
 pub use server::{Server, ServerConfig, ServerError};

@@ -3,7 +3,7 @@
 use crate::machine;
 use downpour_master::{Master, MasterConfig, MasterShell};
 use downpour_net::{ClusterError, ClusterSpec, Limits, Listener};
-use downpour_runtime::{Device, Extensions, MemoryBudget, Registry};
+use downpour_runtime::{Console, Device, Extensions, MemoryBudget, Registry};
 use downpour_wire::Budget;
 use downpour_worker::{Worker, WorkerConfig};
 use std::future::Future;
@@ -25,6 +25,8 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Executor threads; as many as cores if not given.
     pub threads: Option<usize>,
+    /// Where `Print` writes; to the log if not given.
+    pub console: Option<Console>,
 }
 
 /// Why a server cannot start or go on.
@@ -88,13 +90,17 @@ impl Server {
         let memory = MemoryBudget {
             max_tensor_bytes: machine::memory_bytes() / 4 * 3,
         };
+        let mut extensions = Extensions::default();
+        if let Some(console) = config.console {
+            extensions.insert(console);
+        }
         let device = Arc::new(Device::cpu(
             format!("{name}/device:CPU:0"),
             &config.job,
             machine::random().max(1),
             config.threads.unwrap_or_else(machine::cores),
             memory,
-            Extensions::default(),
+            extensions,
         ));
         let worker = Arc::new(Worker::new(WorkerConfig {
             name: name.clone(),

@@ -20,6 +20,7 @@ pub(crate) async fn start() -> SocketAddr {
         bind: None,
         limits: Limits::default(),
         threads: Some(2),
+        console: None,
     };
     let server = Server::bind(config).await.unwrap();
     let address = server.address();
