@@ -85,6 +85,7 @@ def leaf_difference(case, want, got):
     same = equal(case, want, got)
     if same.all():
         return None
+    want, got = np.atleast_1d(want), np.atleast_1d(got)
     bad = np.argwhere(~same)
     first = tuple(bad[0])
     return "%d of %d elements differ, first at %s: want %r got %r" % (

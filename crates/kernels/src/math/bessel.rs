@@ -128,7 +128,7 @@ mod tests {
         near(scaled_k(0.0, 500.0), 0.05603591541723452);
         near(scaled_k(0.0, 1e-10), 23.141782447913045);
         near(unscaled_k(1.0, 2.0), 0.13986588181652243);
-        near(unscaled_k(1.0, 1e-5), 99999.999939355708);
+        near(unscaled_k(1.0, 1e-5), 99_999.999_939_355_71);
         assert_eq!((scaled_i(0.0, 0.0), scaled_i(1.0, 0.0)), (1.0, 0.0));
         assert_eq!(
             (scaled_k(0.0, 0.0), unscaled_k(1.0, -1.0)),

@@ -129,7 +129,7 @@ pub(crate) fn log<I: Isa>(x: f32) -> f32 {
     let r = I::madd(r, z, 0.400_009_72);
     let r = I::madd(r, z, 0.666_666_6) * z;
     let half_square = 0.5 * f * f;
-    let low = I::madd(k, 9.058_000_6e-6, s * (half_square + r));
+    let low = I::madd(k, 9.058_001e-6, s * (half_square + r));
     let y = I::madd(k, 0.693_138_1, f - (half_square - low));
     let y = if x == f32::INFINITY { x } else { y };
     let y = if x == 0.0 { f32::NEG_INFINITY } else { y };
@@ -184,8 +184,8 @@ pub(crate) fn erf<I: Isa>(x: f32) -> f32 {
     let q = I::madd(-1.728_534_7e-5, t, 3.831_971_3e-4);
     let r = I::madd(-3.883_964_4e-3, t, 2.425_462_2e-2);
     let q = I::madd(q, t * t, r);
-    let q = I::madd(q, t, -1.067_778_77e-1);
-    let q = I::madd(q, t, -6.348_466_9e-1);
+    let q = I::madd(q, t, -1.067_778_8e-1);
+    let q = I::madd(q, t, -6.348_467e-1);
     let q = I::madd(q, t, -1.287_175_1e-1);
     let q = I::madd(q, t, -t);
     let far = (1.0 - exp::<I>(q)).copysign(x);

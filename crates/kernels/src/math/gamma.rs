@@ -93,7 +93,7 @@ fn nonzero(x: f64) -> f64 {
 }
 
 pub(crate) fn igamma(a: f64, x: f64) -> f64 {
-    if !(x >= 0.0) || !(a >= 0.0) {
+    if x.is_nan() || a.is_nan() || x < 0.0 || a < 0.0 {
         return f64::NAN;
     }
     if x == 0.0 || a.is_infinite() {
@@ -117,7 +117,7 @@ pub(crate) fn igamma(a: f64, x: f64) -> f64 {
 }
 
 pub(crate) fn igammac(a: f64, x: f64) -> f64 {
-    if !(x >= 0.0) || !(a > 0.0) {
+    if x.is_nan() || a.is_nan() || x < 0.0 || a <= 0.0 {
         return f64::NAN;
     }
     if x == 0.0 || a.is_infinite() {
@@ -139,7 +139,7 @@ pub(crate) fn igammac(a: f64, x: f64) -> f64 {
 
 /// The derivative of `igamma` by its first argument.
 fn igamma_grad_a(a: f64, x: f64) -> f64 {
-    if !(x >= 0.0) || !(a > 0.0) {
+    if x.is_nan() || a.is_nan() || x < 0.0 || a <= 0.0 {
         return f64::NAN;
     }
     if x == 0.0 {
@@ -175,7 +175,7 @@ pub(crate) fn zeta(x: f64, q: f64) -> f64 {
     if x == 1.0 {
         return f64::INFINITY;
     }
-    if !(x > 1.0) || q.is_nan() {
+    if x.is_nan() || q.is_nan() || x < 1.0 {
         return f64::NAN;
     }
     if q <= 0.0 {
@@ -232,7 +232,7 @@ fn polygamma(n: f64, x: f64) -> f64 {
 
 /// The regularised incomplete beta function.
 pub(crate) fn betainc(a: f64, b: f64, x: f64) -> f64 {
-    if !(a > 0.0) || !(b > 0.0) || !(0.0..=1.0).contains(&x) {
+    if a.is_nan() || b.is_nan() || a <= 0.0 || b <= 0.0 || !(0.0..=1.0).contains(&x) {
         return f64::NAN;
     }
     if x == 0.0 || x == 1.0 {

@@ -9,7 +9,7 @@ pub(crate) fn polynomial(x: f64, coefficients: &[f64]) -> f64 {
 
 /// The inverse of the error function.
 pub(crate) fn erfinv(x: f64) -> f64 {
-    if !(x.abs() < 1.0) {
+    if x.is_nan() || x.abs() >= 1.0 {
         return match x.abs() {
             1.0 => f64::INFINITY.copysign(x),
             _ => f64::NAN,

@@ -18,7 +18,7 @@ fn turn<I: Isa>(x: f32, quarter: u32) -> f32 {
     let n = shifted - ROUND;
     // π/2 in three parts, the first two of few enough bits that products with n are exact.
     let r = I::madd(n, -1.570_312_5, x);
-    let r = I::madd(n, -4.837_512_97e-4, r);
+    let r = I::madd(n, -4.837_513e-4, r);
     let r = I::madd(n, -7.549_79e-8, r);
     let z = r * r;
     let s = I::madd(z, -1.951_529_6e-4, 8.332_161e-3);
