@@ -97,7 +97,7 @@ fn cut(v: f64, bits: u32) -> f64 {
 }
 
 /// What a value becomes.
-trait Source: Element {
+pub(super) trait Source: Element {
     /// As a 32-bit integer, of which 8- and 16-bit targets keep the low bits.
     fn int(self) -> i32;
     /// As a 64-bit integer.
@@ -108,7 +108,8 @@ trait Source: Element {
     fn single(self) -> f32;
     /// As a double.
     fn double(self) -> f64;
-    /// Whether it is not zero.
+    /// Whether it is not zero. TensorFlow computes with denormal floats and doubles flushed to
+    /// zero, so those are false.
     fn truth(self) -> bool;
     /// As a complex number.
     fn complex(self) -> Complex64 {
@@ -131,22 +132,22 @@ macro_rules! integer_sources {
 integer_sources!(i8, i16, i32, i64, u8, u16, u32, u64);
 
 macro_rules! float_sources {
-    ($($t:ty: $single:expr, $double:expr;)*) => {
+    ($($t:ty: $single:expr, $double:expr, $truth:expr;)*) => {
         $(impl Source for $t {
             fn int(self) -> i32 { to_i32(self.double()) }
             fn wide(self) -> i64 { to_i64(self.double()) }
             fn unsigned(self) -> u64 { to_u64(self.double()) }
             fn single(self) -> f32 { $single(self) }
             fn double(self) -> f64 { $double(self) }
-            fn truth(self) -> bool { self != Self::default() }
+            fn truth(self) -> bool { $truth(self) }
         })*
     };
 }
 float_sources! {
-    f32: |v| v, f64::from;
-    f64: |v| v as f32, |v| v;
-    f16: f32::from, f64::from;
-    bf16: f32::from, f64::from;
+    f32: |v| v, f64::from, |v: f32| !(v.abs() < f32::MIN_POSITIVE);
+    f64: |v| v as f32, |v| v, |v: f64| !(v.abs() < f64::MIN_POSITIVE);
+    f16: f32::from, f64::from, |v: f16| v != f16::ZERO;
+    bf16: f32::from, f64::from, |v: bf16| v != bf16::ZERO;
 }
 
 macro_rules! complex_sources {
@@ -157,7 +158,7 @@ macro_rules! complex_sources {
             fn unsigned(self) -> u64 { self.re.unsigned() }
             fn single(self) -> f32 { self.re as f32 }
             fn double(self) -> f64 { f64::from(self.re) }
-            fn truth(self) -> bool { self != Self::default() }
+            fn truth(self) -> bool { self.re.truth() || self.im.truth() }
             fn complex(self) -> Complex64 {
                 Complex64::new(f64::from(self.re), f64::from(self.im))
             }

@@ -1,5 +1,6 @@
 //! Choosing by a condition: `Where`, `Select`, `SelectV2`, `OneHot`.
 
+use super::cast::Source;
 use super::tile::broadcast;
 use super::units::{Unit, room, with_unit};
 use crate::args::{axis as wrap, ints};
@@ -7,7 +8,7 @@ use crate::broadcast::Broadcast;
 use crate::types::with_type;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
-use downpour_tensor::{DType, Dims, Element, Shape, Tensor};
+use downpour_tensor::{DType, Dims, Shape, Tensor};
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Where", &[("T", super::COMMON)], |_| {
@@ -40,6 +41,11 @@ fn where_true(ctx: &mut OpContext<'_>) -> Result<()> {
     if rank == 0 || rank > 8 {
         return invalid(format!("WhereOp : Unhandled input dimensions: {rank}"));
     }
+    if input.dtype() == DType::Half {
+        return Err(Status::unimplemented(
+            "No WhereOp available for float16/half type on CPU; dying in CPU WhereOp to avoid silently creating costly copies from device.",
+        ));
+    }
     let hits = with_type!(input.dtype(), T in plain => places(input.as_slice::<T>()?));
     let shape = Shape::from([hits.len(), rank]);
     let mut out = ctx.vec::<i64>(&shape)?;
@@ -58,9 +64,8 @@ fn where_true(ctx: &mut OpContext<'_>) -> Result<()> {
 }
 
 /// Where values are not zero (or false).
-fn places<T: Element>(values: &[T]) -> Vec<usize> {
-    let zero = T::default();
-    (0..values.len()).filter(|&i| values[i] != zero).collect()
+fn places<T: Source>(values: &[T]) -> Vec<usize> {
+    (0..values.len()).filter(|&i| values[i].truth()).collect()
 }
 
 fn select(ctx: &mut OpContext<'_>) -> Result<()> {

@@ -187,7 +187,7 @@ fn concat_offset(ctx: &mut OpContext<'_>) -> Result<()> {
         if shape.rank() != 1 {
             return Err(Status::invalid_argument(format!(
                 "input {} should be a vector, but got shape {shape}",
-                if i == 0 { 0 } else { i + 1 }
+                i + 1
             )));
         }
     }

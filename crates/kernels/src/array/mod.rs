@@ -6,6 +6,7 @@ mod cast;
 mod choose;
 mod concat;
 mod diag;
+mod edit_distance;
 mod fill;
 mod gather;
 mod inplace;
@@ -31,7 +32,7 @@ use downpour_runtime::Registry;
 use downpour_tensor::DType;
 
 /// Numbers and bool.
-const COMMON: &[DType] = &[
+pub(crate) const COMMON: &[DType] = &[
     DType::Float,
     DType::Double,
     DType::Half,
@@ -97,6 +98,7 @@ pub(crate) fn register(registry: &mut Registry) {
     choose::register(registry);
     concat::register(registry);
     diag::register(registry);
+    edit_distance::register(registry);
     fill::register(registry);
     gather::register(registry);
     inplace::register(registry);

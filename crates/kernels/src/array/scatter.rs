@@ -177,7 +177,14 @@ fn tensor_scatter(b: &KernelBuilder<'_>, op: Op) -> Result<Built> {
                 updates.shape()
             ));
         }
-        if depth > shape.rank() || shape[depth..] != updates.dims()[n..] {
+        let inner = updates.rank() - n;
+        if depth + inner == shape.rank() && shape[depth..] != updates.dims()[n..] {
+            return invalid(format!(
+                "The inner {inner} dimensions of output.shape={shape} must match the inner {inner} dimensions of updates.shape={}",
+                updates.shape()
+            ));
+        }
+        if depth + inner != shape.rank() {
             return invalid(format!(
                 "Inner dimensions of output shape must match inner dimensions of updates shape. Output: {shape} updates: {}",
                 updates.shape()

@@ -6,7 +6,7 @@ use crate::args::{ints, shape_of};
 use crate::types::INDEX;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};
-use downpour_tensor::{Shape, Tensor};
+use downpour_tensor::{DType, Shape, Tensor};
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Tile", &[("Tmultiples", INDEX)], |_| Built::cheap(tile));
@@ -47,6 +47,15 @@ fn tile(ctx: &mut OpContext<'_>) -> Result<()> {
     if shape == *input.shape() {
         ctx.forward(0, 0);
         return Ok(());
+    }
+    let dtype = input.dtype();
+    // TensorFlow's kernel leaves this one out.
+    let known = super::ALL.contains(&dtype) && dtype != DType::UInt16;
+    if !known && shape.num_elements() > 0 {
+        return Err(Status::unimplemented(format!(
+            "TileOp : The input data type is not supported, DataType : {dtype}, Dimension : {}",
+            input.rank()
+        )));
     }
     // Each dimension becomes two: the repetition, which stands still, and the dimension itself.
     let memory = strides_of(input.dims());

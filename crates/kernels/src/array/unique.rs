@@ -10,6 +10,7 @@ use bytes::Bytes;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Dims, Shape, Tensor};
+use num_complex::{Complex32, Complex64};
 use std::collections::HashMap;
 use std::hash::Hash;
 
@@ -68,13 +69,13 @@ fn invalid<T>(text: &str) -> Result<T> {
 
 /// A value's identity in a set; `None` for NaN, which is in no set.
 #[derive(Clone, PartialEq, Eq, Hash)]
-enum Key {
+pub(super) enum Key {
     Bits(u64),
     Text(Bytes),
 }
 
 /// The identities of all elements.
-fn keys(t: &Tensor) -> Result<Vec<Option<Key>>> {
+pub(super) fn keys(t: &Tensor) -> Result<Vec<Option<Key>>> {
     fn floats(values: impl Iterator<Item = f64>) -> Vec<Option<Key>> {
         // Adding zero turns -0.0 into 0.0.
         values
@@ -93,9 +94,27 @@ fn keys(t: &Tensor) -> Result<Vec<Option<Key>>> {
             Some(1) => bits(u8::view(t)?),
             Some(2) => bits(u16::view(t)?),
             Some(4) => bits(u32::view(t)?),
-            _ => bits(u64::view(t)?),
+            Some(8) if !dtype.is_complex() => bits(u64::view(t)?),
+            _ => complex(t)?,
         },
     })
+}
+
+/// Complex numbers are equal when both parts are.
+fn complex(t: &Tensor) -> Result<Vec<Option<Key>>> {
+    let parts: Vec<(f64, f64)> = match t.dtype() {
+        DType::Complex64 => (t.as_slice::<Complex32>()?.iter())
+            .map(|c| (c.re.into(), c.im.into()))
+            .collect(),
+        _ => (t.as_slice::<Complex64>()?.iter())
+            .map(|c| (c.re, c.im))
+            .collect(),
+    };
+    let key = |(re, im): (f64, f64)| {
+        let text = [(re + 0.0).to_le_bytes(), (im + 0.0).to_le_bytes()].concat();
+        (!re.is_nan() && !im.is_nan()).then(|| Key::Text(text.into()))
+    };
+    Ok(parts.into_iter().map(key).collect())
 }
 
 fn bits<U: Copy + Into<u64>>(values: &[U]) -> Vec<Option<Key>> {
