@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "products are written once, never zeroed first")]
 
 use super::gemm::{Matrix, multiply_into};
-use super::matmul::{TYPES, onednn};
+use super::matmul::TYPES;
 use super::tile::Tiled;
 use crate::broadcast::Broadcast;
 use crate::nn::float::{Parts, compute_type, in_parts, narrow, widen};
@@ -168,13 +168,8 @@ impl Plan {
         let (m, k) = if adj.0 { (xm.1, xm.0) } else { xm };
         let (k2, n) = if adj.1 { (ym.1, ym.0) } else { ym };
         if k != k2 {
-            let flags = if onednn(x.dtype()) {
-                format!(" {} {}", u8::from(adj.0), u8::from(adj.1))
-            } else {
-                String::new()
-            };
             return invalid(format!(
-                "Matrix size-incompatible: In[0]: {}, In[1]: {}{flags}",
+                "Matrix size-incompatible: In[0]: {}, In[1]: {}",
                 x.shape(),
                 y.shape()
             ));
@@ -276,7 +271,7 @@ mod tests {
         );
         starts(
             fail("BatchMatMulV2", &[2, 2, 3], &[2, 2, 2]),
-            "Matrix size-incompatible: In[0]: [2,2,3], In[1]: [2,2,2] 0 0",
+            "Matrix size-incompatible: In[0]: [2,2,3], In[1]: [2,2,2]",
         );
         starts(
             fail("BatchMatMulV2", &[3], &[2, 3, 2]),

@@ -22,11 +22,6 @@ pub(super) const TYPES: &[DType] = &[
     DType::Complex64,
 ];
 
-/// Types whose products TensorFlow gives to oneDNN; its texts differ.
-pub(super) fn onednn(dtype: DType) -> bool {
-    matches!(dtype, DType::Float | DType::Half | DType::BFloat16)
-}
-
 pub(crate) fn register(r: &mut Registry) {
     const MIXED: &[DType] = &[DType::BFloat16, DType::Float];
     const FUSED: &[DType] = &[DType::BFloat16, DType::Half, DType::Float];
@@ -104,13 +99,7 @@ fn dense<T: Element + Tiled>(
 
 fn check_ranks(a: &Tensor, b: &Tensor) -> Result<()> {
     let invalid = |text: String| Err(Status::invalid_argument(text));
-    if onednn(a.dtype()) {
-        for (i, t) in [a, b].iter().enumerate() {
-            if t.rank() != 2 {
-                return invalid(format!("In[{i}] ndims must be >= 2"));
-            }
-        }
-    } else if a.rank() != b.rank() {
+    if a.rank() != b.rank() {
         return invalid(format!(
             "In[0] and In[1] has different ndims: {} vs. {}",
             a.shape(),
@@ -216,8 +205,11 @@ mod tests {
             e.message
                 .starts_with("Matrix size-incompatible: In[0]: [2,2], In[1]: [3,1]")
         );
-        let e = run_op("MatMul", vec![floats(&[1.0]), a.clone()], &t).unwrap_err();
-        assert!(e.message.starts_with("In[0] ndims must be >= 2"));
+        let e = run_op("MatMul", vec![floats(&[1.0]), floats(&[1.0])], &t).unwrap_err();
+        assert!(
+            e.message
+                .starts_with("In[0] and In[1] ndims must be == 2: 1")
+        );
         let d = |v: Vec<f64>, dims: &[usize]| Tensor::from_vec(v, dims).unwrap();
         let t = [("T", DType::Double.into())];
         let e = run_op(

@@ -41,8 +41,6 @@ struct Params {
     /// How much of the batch's statistics goes into the running ones.
     factor: f32,
     format: Format,
-    /// Whether the format has three spatial dimensions.
-    volume: bool,
     training: bool,
 }
 
@@ -56,16 +54,14 @@ impl Params {
             epsilon: attrs.float("epsilon")?,
             factor,
             format: Format::parse(attrs)?,
-            volume: attrs.str("data_format")?.contains('D'),
             training: attrs.bool("is_training")?,
         })
     }
 
     fn check_rank(&self, x: &Tensor) -> Result<()> {
-        if x.rank() != if self.volume { 5 } else { 4 } {
+        if x.rank() != 4 && x.rank() != 5 {
             return Err(Status::invalid_argument(format!(
-                "input must be {}-dimensional{}",
-                if self.volume { "4 or 5" } else { "4" },
+                "input must be 4 or 5-dimensional{}",
                 x.shape()
             )));
         }
@@ -135,12 +131,7 @@ fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     let (old_mean, old_variance) = (old.0.as_slice::<f32>()?, old.1.as_slice::<f32>()?);
     // The version of the op with a third reserve output says how many outputs there are.
     if ctx.num_outputs() > 5 {
-        let empty = if p.volume {
-            Tensor::scalar(0.0f32)
-        } else {
-            vector(Vec::new())
-        };
-        ctx.set_output(5, empty);
+        ctx.set_output(5, Tensor::scalar(0.0f32));
     }
     if x.num_elements() == 0 {
         ctx.set_output(1, vector(vec![f32::NAN; channels]));
@@ -175,15 +166,9 @@ fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
         (mean, variance) = (old_mean.to_vec(), old_variance.to_vec());
         ctx.set_output(1, vector(mean.clone()));
         ctx.set_output(2, vector(variance.clone()));
-        let kept = |v: &[f32]| {
-            if p.volume {
-                vec![0.0; channels]
-            } else {
-                v.to_vec()
-            }
-        };
-        ctx.set_output(3, vector(kept(&mean)));
-        ctx.set_output(4, vector(kept(&variance)));
+        // TensorFlow leaves whatever was in memory here.
+        ctx.set_output(3, vector(vec![0.0; channels]));
+        ctx.set_output(4, vector(vec![0.0; channels]));
     }
     let scale: Vec<f32> = variance
         .iter()
@@ -242,12 +227,7 @@ fn backward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     check_size("reserve_space_1", &mean, channels)?;
     check_size("reserve_space_2", &variance, channels)?;
     for i in 3..5 {
-        let none = if p.volume {
-            Tensor::vector(Vec::<f32>::new())
-        } else {
-            Tensor::scalar(0.0f32)
-        };
-        ctx.set_output(i, none);
+        ctx.set_output(i, Tensor::vector(Vec::<f32>::new()));
     }
     let zeros = || Tensor::vector(vec![0.0f32; channels]);
     if x.num_elements() == 0 {
@@ -358,7 +338,7 @@ mod tests {
         close(&out[2], &[2.03125, 2.625, 3.28125]);
         close(&out[3], &[2.625, 2.75, 2.875]);
         close(&out[4], &[4.484375, 3.9375, 3.609375]);
-        assert_eq!(out[5].dims(), [0]);
+        assert!(out[5].dims().is_empty());
     }
 
     #[test]
@@ -367,7 +347,7 @@ mod tests {
         let inputs = vec![x(), s.clone(), s.clone(), s.clone(), s];
         let out = run_op("FusedBatchNormV3", inputs, &attrs(false, 1.0)).unwrap();
         close(&out[0], &[0.0049628615, 0.58930874, 1.2708287]);
-        close(&out[4], &[1.0, 2.0, 3.0]);
+        close(&out[2], &[1.0, 2.0, 3.0]);
     }
 
     #[test]
@@ -390,7 +370,7 @@ mod tests {
         );
         close(&out[1], &[68.65756, 53.60627, -18.444492]);
         close(&out[2], &[35.0, 42.0, 38.0]);
-        assert!(out[3].dims().is_empty());
+        assert_eq!(out[3].dims(), [0]);
     }
 
     #[test]

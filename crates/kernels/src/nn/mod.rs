@@ -4,10 +4,13 @@ mod batch_norm;
 mod batch_sums;
 mod bias;
 mod conv;
+mod depthwise;
 mod exp;
 pub(crate) mod float;
+mod lrn;
 mod pool;
 mod softmax;
+mod top_k;
 mod window;
 mod xent;
 
@@ -17,7 +20,10 @@ pub(crate) fn register(registry: &mut Registry) {
     batch_norm::register(registry);
     bias::register(registry);
     conv::register(registry);
+    depthwise::register(registry);
+    lrn::register(registry);
     pool::register(registry);
     softmax::register(registry);
+    top_k::register(registry);
     xent::register(registry);
 }

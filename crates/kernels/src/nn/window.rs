@@ -41,14 +41,6 @@ impl Format {
             Format::Nchw => [v[0], v[2], v[3], v[1]],
         }
     }
-
-    /// The inverse of [`Format::order`].
-    pub(crate) fn restore<T: Copy>(self, v: [T; 4]) -> [T; 4] {
-        match self {
-            Format::Nhwc => v,
-            Format::Nchw => [v[0], v[3], v[1], v[2]],
-        }
-    }
 }
 
 /// How the edges are treated.

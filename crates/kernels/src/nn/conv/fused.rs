@@ -5,7 +5,6 @@ use super::convolve;
 use super::shape::{Direction, Params};
 use crate::linalg::fuse::Activation;
 use crate::nn::float::widen;
-use crate::nn::window::Format;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};
 use downpour_tensor::{DType, Tensor};
@@ -46,11 +45,6 @@ fn run(
 ) -> Result<()> {
     let (x, filter) = (ctx.take(0)?, ctx.take(1)?);
     let channels = filter.dims().last().copied().unwrap_or(0);
-    if p.format == Format::Nchw && norm {
-        return Err(Status::unimplemented(
-            "Fused conv implementation only supports NHWC tensor format for now.",
-        ));
-    }
     let mut args = Vec::new();
     for i in 2..ctx.num_inputs() {
         args.push(widen(ctx.input(i)?)?);

@@ -1,5 +1,5 @@
-//! Two-dimensional convolutions and their gradients. Half and bfloat16 are computed in float;
-//! channels-first data is turned around, computed channels-last and turned back.
+//! Two-dimensional convolutions and their gradients, channels last (TensorFlow convolves
+//! channels-first data on GPUs only). Half and bfloat16 are computed in float.
 #![allow(unsafe_code, reason = "outputs are written once, never zeroed first")]
 
 mod backward;
@@ -11,13 +11,12 @@ mod shape;
 use crate::args;
 use crate::linalg::tile::{Arithmetic, Tiled};
 use crate::nn::float::{compute_type, in_parts, narrow, widen};
-use crate::nn::window::{Format, channels_last, from_channels_last};
 use crate::types::with_type;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};
 use downpour_tensor::{DType, Element, Shape, Tensor};
 use forward::Epilogue;
-use shape::{Direction, Geometry, Params, onednn};
+use shape::{Direction, Geometry, Params};
 
 /// Multiplications that are worth a thread of their own.
 const GRAIN: usize = 1 << 19;
@@ -69,23 +68,25 @@ fn convolve(
         format!("convolution input must be 4-dimensional: {}", x.shape())
     })?;
     let f = four(filter.dims(), || {
-        let which = if onednn(p.dtype) { "" } else { "convolution " };
-        format!("{which}filter must be 4-dimensional: {}", filter.shape())
+        format!(
+            "convolution filter must be 4-dimensional: {}",
+            filter.shape()
+        )
     })?;
-    if onednn(p.dtype) && f.contains(&0) {
+    let g = Geometry::new(p, input, f)?;
+    let shape = Shape::from([g.batch, g.h.output, g.w.output, g.out_c]);
+    if shape.num_elements() != 0 && f.contains(&0) {
         return Err(Status::invalid_argument(
             "filter must not have zero elements (i.e. all dimensions must be non-zero)",
         ));
     }
-    let g = Geometry::new(p, p.format.order(input), f)?;
-    let shape = Shape::from([g.batch, g.h.output, g.w.output, g.out_c]);
-    let (x, filter) = (widen(&channels_last(x, p.format)?)?, widen(filter)?);
+    let (x, filter) = (widen(x)?, widen(filter)?);
     let out = match compute_type(p.dtype) {
         DType::Float => forward_in::<f32>(ctx, &g, &x, &filter, shape, epilogue)?,
         DType::Double => forward_in::<f64>(ctx, &g, &x, &filter, shape, None)?,
         _ => forward_in::<i32>(ctx, &g, &x, &filter, shape, None)?,
     };
-    from_channels_last(narrow(out, p.dtype)?, p.format)
+    narrow(out, p.dtype)
 }
 
 fn forward_in<T: Element + Tiled>(
@@ -130,19 +131,13 @@ fn backprop_input(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
         )));
     }
     let f = four(filter.dims(), || {
-        if onednn(p.dtype) {
-            format!("filter must be 4-dimensional: {}", filter.shape())
-        } else {
-            "Conv2DCustomBackpropInput: filter must be 4-dimensional".into()
-        }
+        "Conv2DCustomBackpropInput: filter must be 4-dimensional".into()
     })?;
     let grad = four(dy.dims(), || {
-        let or = if onednn(p.dtype) { " or 5" } else { "" };
-        format!("input_sizes must be 4{or}-dimensional, got: {}", dy.rank())
+        format!("input_sizes must be 4-dimensional, got: {}", dy.rank())
     })?;
-    let grad = p.format.order(grad);
     let input = match sizes(&args::ints(size)?)?.as_slice() {
-        &[a, b, c, d] => p.format.order([a, b, c, d]),
+        &[a, b, c, d] => [a, b, c, d],
         &[h, w] => [grad[0], h, w, f[2]],
         other => {
             return Err(Status::invalid_argument(format!(
@@ -153,14 +148,14 @@ fn backprop_input(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     };
     let checked = Shape::checked(input.iter().map(|&d| d as i64))?;
     let g = geometry_for_gradient(p, Direction::Input, input, f)?;
-    g.check_backprop(p, Direction::Input, grad)?;
-    if !onednn(p.dtype) && g.groups > 1 {
+    g.check_backprop(Direction::Input, grad)?;
+    if g.groups > 1 {
         return Err(Status::invalid_argument(format!(
             "Gradients for grouped convolutions are not supported on CPU. Please file a feature request if you run into this issue. Computed input depth {} doesn't match filter input depth {}",
             g.in_c, f[2]
         )));
     }
-    let (filter, dy) = (widen(filter)?, widen(&channels_last(dy, p.format)?)?);
+    let (filter, dy) = (widen(filter)?, widen(dy)?);
     let out = with_type!(compute_type(p.dtype), T in [f32, f64, i32] => {
         let room = ctx.vec::<T>(&checked)?;
         if checked.num_elements() == 0 {
@@ -174,7 +169,7 @@ fn backprop_input(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
             }
         }
     });
-    let out = from_channels_last(narrow(out, p.dtype)?, p.format)?;
+    let out = narrow(out, p.dtype)?;
     ctx.set_output(0, out);
     Ok(())
 }
@@ -183,14 +178,10 @@ fn backprop_filter(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     let (x, size, dy) = (ctx.input(0)?, ctx.input(1)?, ctx.input(2)?);
     let custom = "Conv2DCustomBackpropFilter";
     if size.rank() != 1 {
-        return Err(Status::invalid_argument(if onednn(p.dtype) {
-            format!("filter_tensor must be a vector, got {}", size.shape())
-        } else {
-            format!(
-                "{custom}: filter_sizes input must be 1-dim, not {}",
-                size.rank()
-            )
-        }));
+        return Err(Status::invalid_argument(format!(
+            "{custom}: filter_sizes input must be 1-dim, not {}",
+            size.rank()
+        )));
     }
     let f = Shape::checked(args::ints(size)?).map_err(|e| match e {
         downpour_tensor::ShapeError::Negative(_, d) => {
@@ -198,30 +189,21 @@ fn backprop_filter(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
         }
         other => other.into(),
     })?;
-    let f4 = four(&f, || {
-        if onednn(p.dtype) {
-            format!("filter must be 4-dimensional: {f}")
-        } else {
-            format!("{custom}: filter must be 4-dimensional")
-        }
-    })?;
+    let f4 = four(&f, || format!("{custom}: filter must be 4-dimensional"))?;
     let input = four(x.dims(), || {
         format!("{custom}: input must be 4-dimensional")
     })?;
     let grad = four(dy.dims(), || {
         format!("{custom}: out_backprop must be 4-dimensional")
     })?;
-    let g = geometry_for_gradient(p, Direction::Filter, p.format.order(input), f4)?;
-    g.check_backprop(p, Direction::Filter, p.format.order(grad))?;
-    if !onednn(p.dtype) && g.groups > 1 {
+    let g = geometry_for_gradient(p, Direction::Filter, input, f4)?;
+    g.check_backprop(Direction::Filter, grad)?;
+    if g.groups > 1 {
         return Err(Status::invalid_argument(
             "Gradients for grouped convolutions are not supported on CPU. Please file a feature request if you run into this issue.",
         ));
     }
-    let (x, dy) = (
-        widen(&channels_last(x, p.format)?)?,
-        widen(&channels_last(dy, p.format)?)?,
-    );
+    let (x, dy) = (widen(x)?, widen(dy)?);
     let out = match compute_type(p.dtype) {
         DType::Float => filter_in::<f32>(ctx, &g, &x, &dy, f)?,
         _ => filter_in::<f64>(ctx, &g, &x, &dy, f)?,
@@ -255,7 +237,7 @@ fn geometry_for_gradient(
     input: [usize; 4],
     filter: [usize; 4],
 ) -> Result<Geometry> {
-    if !onednn(p.dtype) && (filter[2] == 0 || !input[3].is_multiple_of(filter[2])) {
+    if filter[2] == 0 || !input[3].is_multiple_of(filter[2]) {
         let name = match direction {
             Direction::Filter => "Conv2DCustomBackpropFilter",
             _ => "Conv2DCustomBackpropInput",

@@ -1,7 +1,7 @@
 //! What a convolution's attributes and operand shapes say, checked as TensorFlow checks them.
 
 use crate::nn::window::{Axis, Format, Padding};
-use downpour_graph::{Attrs, Code, Result, Status};
+use downpour_graph::{Attrs, Result, Status};
 use downpour_tensor::DType;
 
 /// The attributes.
@@ -9,8 +9,6 @@ use downpour_tensor::DType;
 pub(crate) struct Params {
     /// Element type.
     pub(crate) dtype: DType,
-    /// Data format of input and output.
-    pub(crate) format: Format,
     /// Edges.
     pub(crate) padding: Padding,
     strides: [usize; 2],
@@ -38,11 +36,6 @@ impl Direction {
     }
 }
 
-/// Types whose convolutions TensorFlow gives to oneDNN, which can do more.
-pub(crate) fn onednn(dtype: DType) -> bool {
-    matches!(dtype, DType::Float | DType::Half | DType::BFloat16)
-}
-
 impl Params {
     /// Reads and checks the attributes.
     pub(crate) fn parse(attrs: &Attrs, direction: Direction) -> Result<Params> {
@@ -64,24 +57,13 @@ impl Params {
             Some(_) => four("dilations", "dilations")?,
             None => [1; 4],
         };
-        // TensorFlow's oneDNN kernels say INVALID_ARGUMENT in some of these places.
-        let code = |unimplemented: bool| {
-            if unimplemented {
-                Code::Unimplemented
-            } else {
-                Code::InvalidArgument
-            }
-        };
-        let forward = direction == Direction::Forward;
         if sn != 1 || sc != 1 {
-            return Err(Status::new(
-                code(forward || !onednn(dtype)),
+            return Err(Status::unimplemented(
                 "Current implementation does not yet support strides in the batch and depth dimensions.",
             ));
         }
         if dn != 1 || dc != 1 {
-            return Err(Status::new(
-                code(!onednn(dtype)),
+            return Err(Status::unimplemented(
                 "Current implementation does not yet support dilations in the batch and depth dimensions.",
             ));
         }
@@ -91,25 +73,22 @@ impl Params {
         if dh <= 0 || dw <= 0 {
             return invalid("Dilated rates should be larger than 0.");
         }
-        if !onednn(dtype) {
-            if format == Format::Nchw {
-                return match direction {
-                    Direction::Forward => Err(Status::unimplemented(format!(
-                        "The Conv2D op currently only supports the NHWC tensor format on the CPU. The op was given the format: {}",
-                        format.name()
-                    ))),
-                    _ => invalid(&format!("{}Op only supports NHWC.", direction.name())),
-                };
-            }
-            if !forward && (dh != 1 || dw != 1) {
-                return invalid(
-                    "Current CPU implementations do not yet support dilation rates larger than 1.",
-                );
-            }
+        if format == Format::Nchw {
+            return match direction {
+                Direction::Forward => Err(Status::unimplemented(format!(
+                    "The Conv2D op currently only supports the NHWC tensor format on the CPU. The op was given the format: {}",
+                    format.name()
+                ))),
+                _ => invalid(&format!("{}Op only supports NHWC.", direction.name())),
+            };
+        }
+        if direction != Direction::Forward && (dh != 1 || dw != 1) {
+            return invalid(
+                "Current CPU implementations do not yet support dilation rates larger than 1.",
+            );
         }
         Ok(Params {
             dtype,
-            format,
             padding: Padding::parse(attrs, format)?,
             strides: [sh as usize, sw as usize],
             dilations: [dh as usize, dw as usize],
@@ -165,12 +144,7 @@ impl Geometry {
     }
 
     /// Checks the gradient of the output (`[n, h, w, c]`) against the other two.
-    pub(crate) fn check_backprop(
-        &self,
-        p: &Params,
-        direction: Direction,
-        dy: [usize; 4],
-    ) -> Result<()> {
+    pub(crate) fn check_backprop(&self, direction: Direction, dy: [usize; 4]) -> Result<()> {
         let name = direction.name();
         let invalid = |text: String| Err(Status::invalid_argument(format!("{name}: {text}")));
         if dy[0] != self.batch {
@@ -184,10 +158,7 @@ impl Geometry {
         }
         for (i, (axis, &size)) in [&self.h, &self.w].into_iter().zip(&dy[1..3]).enumerate() {
             if axis.output != size {
-                let dim = match p.format {
-                    Format::Nhwc => 1 + i,
-                    Format::Nchw => 2 + i,
-                };
+                let dim = i + 1;
                 return invalid(format!(
                     "Size of out_backprop doesn't match computed: actual = {size}, computed = {} spatial_dim: {dim} input: {} filter: {} output: {size} stride: {} dilation: {}",
                     axis.output, axis.input, axis.window, axis.stride, axis.dilation

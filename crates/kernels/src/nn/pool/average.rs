@@ -5,22 +5,26 @@ use super::{Geometry, Params, four};
 use crate::args::ints;
 use crate::linalg::wide::wide_fn;
 use crate::nn::float::{Parts, compute_type, in_parts, narrow, widen};
-use crate::nn::window::{channels_last, from_channels_last};
 use crate::types::{FLOATS, with_type};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry, parallel_for, parallel_ranges};
-use downpour_tensor::{DType, Element, Shape};
+use downpour_tensor::{Element, Shape};
 use std::mem::MaybeUninit;
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("AvgPool", &[("T", FLOATS)], |b| {
+        if let Some(bad) = b.attrs().ints("ksize")?.iter().find(|&&k| k <= 0) {
+            return Err(Status::invalid_argument(format!(
+                "ksize must be a positive int32 value, got:{bad}"
+            )));
+        }
         let p = Params::parse(b.attrs())?;
-        p.check_format(b.attrs().dtype("T")?, true, "AvgPoolingOp")?;
+        p.check_format("AvgPoolingOp")?;
         Built::costly(move |ctx| forward(ctx, &p))
     });
     r.add_typed("AvgPoolGrad", &[("T", FLOATS)], |b| {
         let p = Params::parse(b.attrs())?;
-        p.check_format(b.attrs().dtype("T")?, true, "AvgPoolingGradOp")?;
+        p.check_format("AvgPoolingGradOp")?;
         Built::costly(move |ctx| gradient(ctx, &p))
     });
 }
@@ -107,20 +111,15 @@ fn spread<T: Mean>(g: &Geometry, dy: &[T], dx: &mut [T]) {
 fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     let x = ctx.take(0)?;
     let dtype = x.dtype();
-    let text = if dtype == DType::Double {
-        format!(
-            "tensor_in_shape must have 2 spatial dimensions. {} {}",
-            x.rank(),
-            0
-        )
-    } else {
-        "Input must be 4 or 5-dimensional".to_owned()
-    };
-    let input = p.format.order(four(&x, &text)?);
+    let text = format!(
+        "tensor_in_shape must have 2 spatial dimensions. {} 0",
+        x.rank()
+    );
+    let input = four(&x, &text)?;
     spatial_only(p)?;
     let g = p.geometry(input)?;
     let shape = Shape::from(g.out_dims());
-    let x = widen(&channels_last(&x, p.format)?)?;
+    let x = widen(&x)?;
     let out = with_type!(compute_type(dtype), T in [f32, f64] => {
         let x = x.as_slice::<T>()?;
         let room = ctx.vec::<T>(&shape)?;
@@ -138,7 +137,7 @@ fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
         // SAFETY: every window of every image is set.
         unsafe { in_parts(room, shape, write)? }
     });
-    let out = from_channels_last(narrow(out, dtype)?, p.format)?;
+    let out = narrow(out, dtype)?;
     ctx.set_output(0, out);
     Ok(())
 }
@@ -158,27 +157,25 @@ fn gradient(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     if sizes.rank() != 1 || sizes.num_elements() != 4 {
         return invalid("out_backprop must be 1-dimensional and 4 elements".into());
     }
-    let grad = p
-        .format
-        .order(four(&dy, "out_backprop must be 4-dimensional")?);
+    let grad = four(&dy, "out_backprop must be 4-dimensional")?;
     spatial_only(p)?;
     let sizes = ints(&sizes)?;
     if let Some(bad) = sizes.iter().find(|&&s| s < 0) {
         return invalid(format!("Expected a non-negative size, got {bad}"));
     }
     let shape = Shape::checked(sizes)?;
-    let input = p.format.order([shape[0], shape[1], shape[2], shape[3]]);
+    let input = [shape[0], shape[1], shape[2], shape[3]];
     let g = p.geometry(input)?;
     // TensorFlow reads past the gradient here, or crashes, when sizes disagree.
     if grad != g.out_dims() {
         return invalid(format!(
             "Expected grad shape to be {}, but got {}",
-            Shape::from(p.format.restore(g.out_dims())),
+            Shape::from(g.out_dims()),
             dy.shape()
         ));
     }
     let dtype = dy.dtype();
-    let dy = widen(&channels_last(&dy, p.format)?)?;
+    let dy = widen(&dy)?;
     let mut out = ctx.zeros(compute_type(dtype), &Shape::from(input))?;
     let (a, b) = (g.image_in(), g.image_out());
     with_type!(compute_type(dtype), T in [f32, f64] => {
@@ -190,7 +187,7 @@ fn gradient(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
             }
         });
     });
-    let out = from_channels_last(narrow(out, dtype)?, p.format)?;
+    let out = narrow(out, dtype)?;
     ctx.set_output(0, out);
     Ok(())
 }

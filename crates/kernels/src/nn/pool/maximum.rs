@@ -5,51 +5,50 @@
 use super::{Geometry, Params, four};
 use crate::linalg::wide::wide_fn;
 use crate::nn::float::{Parts, in_parts};
-use crate::nn::window::{channels_last, from_channels_last};
 use crate::types::{REALS, with_type};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry, parallel_for, parallel_ranges};
-use downpour_tensor::{DType, Element, Shape, Tensor};
+use downpour_tensor::{Element, Shape, Tensor};
 use half::{bf16, f16};
 use std::mem::MaybeUninit;
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("MaxPool", &[("T", REALS)], |b| {
         let p = Params::parse(b.attrs())?;
-        p.check_format(b.attrs().dtype("T")?, true, "MaxPoolingOp")?;
+        p.check_format("MaxPoolingOp")?;
         Built::costly(move |ctx| forward(ctx, &p))
     });
     r.add_typed("MaxPoolV2", &[("T", REALS)], |b| {
         let node = b.node.clone();
         Built::costly(move |ctx| {
             let p = Params::from_inputs(&node.attrs, ctx.input(1)?, ctx.input(2)?)?;
-            p.check_format(ctx.input(0)?.dtype(), false, "MaxPoolingOp")?;
+            p.check_format("MaxPoolingOp")?;
             forward(ctx, &p)
         })
     });
     r.add_typed("MaxPoolGrad", &[("T", REALS)], |b| {
         let p = Params::parse(b.attrs())?;
-        p.check_format(DType::Double, false, "MaxPoolingGradOp")?;
+        p.check_format("MaxPoolingGradOp")?;
         Built::costly(move |ctx| gradient(ctx, &p))
     });
     r.add_typed("MaxPoolGradV2", &[("T", REALS)], |b| {
         let node = b.node.clone();
         Built::costly(move |ctx| {
             let p = Params::from_inputs(&node.attrs, ctx.input(3)?, ctx.input(4)?)?;
-            p.check_format(DType::Double, false, "MaxPoolingGradOp")?;
+            p.check_format("MaxPoolingGradOp")?;
             gradient(ctx, &p)
         })
     });
     r.add_typed("MaxPoolGradGrad", &[("T", REALS)], |b| {
         let p = Params::parse(b.attrs())?;
-        p.check_format(DType::Double, false, "MaxPoolingGradGradOp")?;
+        p.check_format("MaxPoolingGradGradOp")?;
         Built::costly(move |ctx| second(ctx, &p))
     });
     r.add_typed("MaxPoolGradGradV2", &[("T", REALS)], |b| {
         let node = b.node.clone();
         Built::costly(move |ctx| {
             let p = Params::from_inputs(&node.attrs, ctx.input(3)?, ctx.input(4)?)?;
-            p.check_format(DType::Double, false, "MaxPoolingGradGradOp")?;
+            p.check_format("MaxPoolingGradGradOp")?;
             second(ctx, &p)
         })
     });
@@ -143,17 +142,11 @@ fn max_image<T: Ordered>(g: &Geometry, x: &[T], out: &mut [MaybeUninit<T>]) {
 fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     let x = ctx.take(0)?;
     let dtype = x.dtype();
-    let onednn = matches!(dtype, DType::Float | DType::BFloat16 | DType::Half);
-    let text = if onednn {
-        "Input must be 4 or 5-dimensional".to_owned()
-    } else {
-        format!(
-            "tensor_in_shape must have 2 spatial dimensions. {} {}",
-            x.rank(),
-            0
-        )
-    };
-    let input = p.format.order(four(&x, &text)?);
+    let text = format!(
+        "tensor_in_shape must have 2 spatial dimensions. {} 0",
+        x.rank()
+    );
+    let input = four(&x, &text)?;
     if p.window[3] != 1 {
         let out = depth_wise(&x, p, input)?;
         ctx.set_output(0, out);
@@ -161,7 +154,6 @@ fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     }
     let g = p.geometry(input)?;
     let shape = Shape::from(g.out_dims());
-    let x = channels_last(&x, p.format)?;
     let out = with_type!(dtype, T in reals => {
         let x = x.as_slice::<T>()?;
         let room = ctx.vec::<T>(&shape)?;
@@ -179,7 +171,6 @@ fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
         // SAFETY: every window of every image is set.
         unsafe { in_parts(room, shape, write)? }
     });
-    let out = from_channels_last(out, p.format)?;
     ctx.set_output(0, out);
     Ok(())
 }
@@ -205,13 +196,12 @@ fn depth_wise(x: &Tensor, p: &Params, input: [usize; 4]) -> Result<Tensor> {
     }
     let depth = depth as usize;
     let dims = [input[0], input[1], input[2], input[3] / depth];
-    let x = channels_last(x, p.format)?;
     let out = with_type!(x.dtype(), T in reals => {
         let groups = x.as_slice::<T>()?.chunks_exact(depth);
         let max = |v: &[T]| v.iter().fold(<T as Ordered>::LOWEST, |a, b| larger(a, *b));
         Tensor::from_vec(groups.map(max).collect(), dims)?
     });
-    from_channels_last(out, p.format)
+    Ok(out)
 }
 
 #[inline(always)]
@@ -294,8 +284,8 @@ fn check(ctx: &OpContext<'_>, p: &Params, second: bool) -> Result<Geometry> {
             "MaxPoolingGrad is not yet supported on the depth dimension."
         }));
     }
-    let g = p.geometry(p.format.order(input))?;
-    let out = Shape::from(p.format.restore(g.out_dims()));
+    let g = p.geometry(input)?;
+    let out = Shape::from(g.out_dims());
     let expect = |what: &str, shape: &Shape, t: &Tensor| {
         if t.shape() == shape {
             Ok(())

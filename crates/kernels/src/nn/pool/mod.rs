@@ -9,7 +9,7 @@ use crate::args;
 use crate::nn::window::{Axis, Format, Padding};
 use downpour_graph::{Attrs, Result, Status};
 use downpour_runtime::Registry;
-use downpour_tensor::{DType, Tensor};
+use downpour_tensor::Tensor;
 
 pub(crate) fn register(r: &mut Registry) {
     argmax::register(r);
@@ -87,10 +87,9 @@ impl Params {
         Params::new(attrs, &k, &s)
     }
 
-    /// Refuses channels-first data for types whose pools TensorFlow does not give to oneDNN.
-    pub(crate) fn check_format(&self, dtype: DType, onednn: bool, op: &str) -> Result<()> {
-        let fast = onednn && matches!(dtype, DType::Float | DType::BFloat16 | DType::Half);
-        if self.format == Format::Nchw && !fast {
+    /// Refuses channels-first data, which TensorFlow pools on GPUs only.
+    pub(crate) fn check_format(&self, op: &str) -> Result<()> {
+        if self.format == Format::Nchw {
             return Err(Status::invalid_argument(format!(
                 "Default {op} only supports NHWC on device type CPU"
             )));
