@@ -9,6 +9,7 @@ mod exp;
 pub(crate) mod float;
 mod lrn;
 mod pool;
+mod resize;
 mod softmax;
 mod top_k;
 mod window;
@@ -23,6 +24,7 @@ pub(crate) fn register(registry: &mut Registry) {
     depthwise::register(registry);
     lrn::register(registry);
     pool::register(registry);
+    resize::register(registry);
     softmax::register(registry);
     top_k::register(registry);
     xent::register(registry);
