@@ -138,6 +138,15 @@ pub(super) fn checked_indices(indices: &Tensor, limit: usize) -> Result<Vec<usiz
     Ok(values.into_iter().map(|i| i as usize).collect())
 }
 
+/// The rows of `params`, which is no scalar, that `indices` names.
+pub(crate) fn gather_rows(
+    ctx: &OpContext<'_>,
+    params: &Tensor,
+    indices: &Tensor,
+) -> Result<Tensor> {
+    take(ctx, params, indices, 0, 0)
+}
+
 /// `params` indexed along `axis`, the first `batch_dims` dimensions going side by side.
 fn take(
     ctx: &OpContext<'_>,
@@ -207,14 +216,14 @@ fn copy_rows<U: Unit>(
 
 /// What an op does with an index outside the tensor.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum BadIndices {
+pub(crate) enum BadIndices {
     Refuse,
     Ignore,
 }
 
 impl BadIndices {
     /// Reads attribute `bad_indices_policy`.
-    pub(super) fn of(b: &KernelBuilder<'_>) -> Result<BadIndices> {
+    pub(crate) fn of(b: &KernelBuilder<'_>) -> Result<BadIndices> {
         match b.attrs().str("bad_indices_policy")? {
             "" | "DEFAULT" | "ERROR" => Ok(BadIndices::Refuse),
             "IGNORE" => Ok(BadIndices::Ignore),
@@ -224,16 +233,16 @@ impl BadIndices {
 }
 
 /// Rows of index tuples over the first dimensions of a tensor.
-pub(super) struct Tuples {
+pub(crate) struct Tuples {
     /// Offset of each tuple's slice in slices; `None` where it is out of range.
-    pub(super) slices: Vec<Option<usize>>,
+    pub(crate) slices: Vec<Option<usize>>,
     /// Elements of one slice.
-    pub(super) slice: usize,
+    pub(crate) slice: usize,
 }
 
 impl Tuples {
     /// Reads `indices`, whose last dimension indexes the first dimensions of `dims`.
-    pub(super) fn new(indices: &Tensor, dims: &[usize]) -> Result<Tuples> {
+    pub(crate) fn new(indices: &Tensor, dims: &[usize]) -> Result<Tuples> {
         let depth = indices.dims().last().copied().unwrap_or(0);
         let count = indices.num_elements().checked_div(depth);
         let values = ints(indices)?;
@@ -256,20 +265,28 @@ impl Tuples {
 
     /// The first tuple out of range, as TensorFlow prints it: `indices[1] = [3, 0]`.
     pub(super) fn first_bad(&self, indices: &Tensor) -> Result<Option<String>> {
-        let Some(at) = self.slices.iter().position(Option::is_none) else {
-            return Ok(None);
-        };
+        let at = self.slices.iter().position(Option::is_none);
+        at.map(|at| Tuples::show(indices, at)).transpose()
+    }
+
+    /// The last tuple out of range, printed likewise: what ops on variables name.
+    pub(crate) fn last_bad(&self, indices: &Tensor) -> Result<Option<String>> {
+        let at = self.slices.iter().rposition(Option::is_none);
+        at.map(|at| Tuples::show(indices, at)).transpose()
+    }
+
+    fn show(indices: &Tensor, at: usize) -> Result<String> {
         let depth = indices.dims().last().copied().unwrap_or(0);
         let values = ints(indices)?;
         let tuple: Vec<String> = (values[at * depth..(at + 1) * depth].iter())
             .map(i64::to_string)
             .collect();
         let outer = &indices.dims()[..indices.rank() - 1];
-        Ok(Some(format!(
+        Ok(format!(
             "indices{} = [{}]",
             position(outer, at),
             tuple.join(", ")
-        )))
+        ))
     }
 }
 
@@ -285,64 +302,73 @@ fn offset(tuple: &[i64], dims: &[usize]) -> Option<usize> {
 fn gather_nd(b: &KernelBuilder<'_>) -> Result<Built> {
     let bad = BadIndices::of(b)?;
     Built::cheap(move |ctx| {
-        let (params, indices) = (ctx.input(0)?, ctx.input(1)?);
-        if params.rank() == 0 {
-            return invalid("params must be at least a vector".to_owned());
-        }
-        let Some((&depth, outer)) = indices.dims().split_last() else {
-            return invalid("indices must be at least a vector".to_owned());
-        };
-        if depth > params.rank() {
-            return invalid(format!(
-                "index innermost dimension length must be <= params rank; saw: {depth} vs. {}",
-                params.rank()
-            ));
-        }
-        let count: usize = outer.iter().product();
-        if count > 0 && params.num_elements() == 0 {
-            return invalid(format!(
-                "Requested more than 0 entries, but params is empty.  Params shape: {}",
-                params.shape()
-            ));
-        }
-        if depth > 7 {
-            return invalid(format!(
-                "Only indices.shape[-1] values between 1 and 7 are currently supported.  Requested rank: {depth}"
-            ));
-        }
-        let dims: Vec<i64> = (outer.iter())
-            .chain(&params.dims()[depth..])
-            .map(|&d| d as i64)
-            .collect();
-        let shape: Shape = crate::args::shape_of(&dims)?;
-        let tuples = Tuples::new(indices, params.dims())?;
-        let broken = tuples.first_bad(indices)?;
-        if bad == BadIndices::Refuse
-            && let Some(text) = broken
-        {
-            return invalid(format!(
-                "{text} does not index into param shape {}, node name: {}",
-                params.shape(),
-                ctx.name()
-            ));
-        }
-        let dtype = params.dtype();
-        let out = with_unit!(dtype, U => {
-            let src = U::view(params)?;
-            let mut out = room::<U>(ctx, dtype, &shape)?;
-            for at in &tuples.slices {
-                match at {
-                    Some(at) => {
-                        let at = at * tuples.slice;
-                        out.extend_from_slice(&src[at..at + tuples.slice]);
-                    }
-                    None => out.extend(U::zeros(tuples.slice)?),
-                }
-            }
-            U::tensor(dtype, out, shape)?
-        });
+        let out = gather_slices(ctx, ctx.input(0)?, ctx.input(1)?, bad)?;
         ctx.set_output(0, out);
         Ok(())
+    })
+}
+
+/// The slices of `params` that the tuples in `indices` name.
+pub(crate) fn gather_slices(
+    ctx: &OpContext<'_>,
+    params: &Tensor,
+    indices: &Tensor,
+    bad: BadIndices,
+) -> Result<Tensor> {
+    if params.rank() == 0 {
+        return invalid("params must be at least a vector".to_owned());
+    }
+    let Some((&depth, outer)) = indices.dims().split_last() else {
+        return invalid("indices must be at least a vector".to_owned());
+    };
+    if depth > params.rank() {
+        return invalid(format!(
+            "index innermost dimension length must be <= params rank; saw: {depth} vs. {}",
+            params.rank()
+        ));
+    }
+    let count: usize = outer.iter().product();
+    if count > 0 && params.num_elements() == 0 {
+        return invalid(format!(
+            "Requested more than 0 entries, but params is empty.  Params shape: {}",
+            params.shape()
+        ));
+    }
+    if depth > 7 {
+        return invalid(format!(
+            "Only indices.shape[-1] values between 1 and 7 are currently supported.  Requested rank: {depth}"
+        ));
+    }
+    let dims: Vec<i64> = (outer.iter())
+        .chain(&params.dims()[depth..])
+        .map(|&d| d as i64)
+        .collect();
+    let shape: Shape = crate::args::shape_of(&dims)?;
+    let tuples = Tuples::new(indices, params.dims())?;
+    let broken = tuples.first_bad(indices)?;
+    if bad == BadIndices::Refuse
+        && let Some(text) = broken
+    {
+        return invalid(format!(
+            "{text} does not index into param shape {}, node name: {}",
+            params.shape(),
+            ctx.name()
+        ));
+    }
+    let dtype = params.dtype();
+    with_unit!(dtype, U => {
+        let src = U::view(params)?;
+        let mut out = room::<U>(ctx, dtype, &shape)?;
+        for at in &tuples.slices {
+            match at {
+                Some(at) => {
+                    let at = at * tuples.slice;
+                    out.extend_from_slice(&src[at..at + tuples.slice]);
+                }
+                None => out.extend(U::zeros(tuples.slice)?),
+            }
+        }
+        U::tensor(dtype, out, shape)
     })
 }
 

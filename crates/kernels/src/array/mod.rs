@@ -26,7 +26,9 @@ mod transpose;
 mod unique;
 mod units;
 
-pub(crate) use gather::position;
+pub(crate) use gather::{BadIndices, Tuples, gather_rows, gather_slices, position};
+pub(crate) use slice::{STRIDED, overwrite_slice};
+pub(crate) use slice_spec::{Masks, SliceSpec};
 
 use downpour_runtime::Registry;
 use downpour_tensor::DType;
@@ -51,7 +53,7 @@ pub(crate) const COMMON: &[DType] = &[
 ];
 
 /// Numbers, bool and string.
-const COMMON_AND_STRING: &[DType] = &[
+pub(crate) const COMMON_AND_STRING: &[DType] = &[
     DType::Float,
     DType::Double,
     DType::Half,

@@ -35,7 +35,7 @@ const SLICE: &[DType] = &[
 ];
 
 /// `SLICE` and handles: what `StridedSlice` and `GatherNd` take.
-pub(super) const STRIDED: &[DType] = &[
+pub(crate) const STRIDED: &[DType] = &[
     DType::Float,
     DType::Double,
     DType::Half,
@@ -190,22 +190,23 @@ fn update(b: &KernelBuilder<'_>) -> Result<Built> {
             ctx.input(3)?,
             masks,
         )?;
-        let input = ctx.take(0)?;
-        let out = overwrite(ctx, input, &spec, ctx.input(4)?)?;
+        let mut out = ctx.take(0)?;
+        overwrite_slice(ctx, &mut out, &spec, ctx.input(4)?)?;
         ctx.set_output(0, out);
         Ok(())
     })
 }
 
-/// `input` with the slice replaced by `value`, repeated as broadcasting says.
-fn overwrite(
+/// Replaces the slice of `target` by `value`, repeated as broadcasting says; in place unless
+/// `target` shares its memory.
+pub(crate) fn overwrite_slice(
     ctx: &OpContext<'_>,
-    input: Tensor,
+    target: &mut Tensor,
     spec: &SliceSpec,
     value: &Tensor,
-) -> Result<Tensor> {
+) -> Result<()> {
     if spec.shape.num_elements() == 0 {
-        return Ok(input);
+        return Ok(());
     }
     let fits = Broadcast::new(value.dims(), &spec.shape).is_some_and(|b| b.shape == spec.shape);
     if !fits {
@@ -216,13 +217,20 @@ fn overwrite(
         )));
     }
     let value = super::tile::broadcast(ctx, value, &spec.shape)?;
-    let (dtype, shape) = (input.dtype(), input.shape().clone());
+    let (dtype, shape) = (target.dtype(), target.shape().clone());
+    if let Some(size) = dtype.size()
+        && let Some(src) = value.buffer()
+        && let Some(dst) = target.buffer_mut()
+    {
+        return place(dst, &spec.byte_walk(&shape, size), src.as_bytes());
+    }
     let walk = spec.walk(&shape);
-    with_unit!(dtype, U => {
-        let mut out = U::view(&input)?.to_vec();
+    *target = with_unit!(dtype, U => {
+        let mut out = U::view(target)?.to_vec();
         place(&mut out, &walk, U::view(&value)?)?;
-        U::tensor(dtype, out, shape)
-    })
+        U::tensor(dtype, out, shape)?
+    });
+    Ok(())
 }
 
 #[cfg(test)]

@@ -8,7 +8,7 @@ use downpour_tensor::{Dims, Shape, Tensor};
 
 /// The five bit masks of a node.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Masks {
+pub(crate) struct Masks {
     begin: i64,
     end: i64,
     ellipsis: i64,
@@ -17,7 +17,7 @@ pub(super) struct Masks {
 }
 
 impl Masks {
-    pub(super) fn of(attrs: &Attrs) -> Result<Masks> {
+    pub(crate) fn of(attrs: &Attrs) -> Result<Masks> {
         Ok(Masks {
             begin: attrs.int("begin_mask")?,
             end: attrs.int("end_mask")?,
@@ -30,7 +30,7 @@ impl Masks {
 
 /// A slice of a tensor, all indices resolved.
 #[derive(Debug)]
-pub(super) struct SliceSpec {
+pub(crate) struct SliceSpec {
     /// Shape of the result.
     pub(super) shape: Shape,
     /// First index of each input dimension.
@@ -52,7 +52,7 @@ enum Source {
 }
 
 impl SliceSpec {
-    pub(super) fn new(
+    pub(crate) fn new(
         input: &[usize],
         begin: &Tensor,
         end: &Tensor,
@@ -191,6 +191,27 @@ impl SliceSpec {
 
     fn unit_strides(&self, from: usize) -> bool {
         (from..self.sizes.len()).all(|i| self.strides[i] == 1 || self.sizes[i] <= 1)
+    }
+
+    /// The same slice of the tensor seen as bytes: one more dimension, `size` long.
+    fn of_bytes(&self, size: usize) -> SliceSpec {
+        let mut spec = SliceSpec {
+            shape: self.shape.clone(),
+            begin: self.begin.clone(),
+            sizes: self.sizes.clone(),
+            strides: self.strides.clone(),
+        };
+        spec.begin.push(0);
+        spec.sizes.push(size);
+        spec.strides.push(1);
+        spec
+    }
+
+    /// The walk over the bytes of a tensor of shape `input` and elements of `size` bytes.
+    pub(super) fn byte_walk(&self, input: &[usize], size: usize) -> Walk {
+        let mut dims = Dims::from_slice(input);
+        dims.push(size);
+        self.of_bytes(size).walk(&dims)
     }
 
     /// The walk over a tensor of shape `input` that visits the slice.

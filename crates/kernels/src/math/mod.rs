@@ -16,7 +16,7 @@ mod elementwise;
 mod functions;
 mod gamma;
 mod grad;
-mod isa;
+pub(crate) mod isa;
 mod reduce;
 mod reducers;
 mod scan;
