@@ -1,10 +1,11 @@
 //! `CountUpTo`: gives a counter's value and adds one, until a limit.
 
-use super::door::Door;
-use crate::types::{INDEX, with_type};
+use super::door::{Door, uninitialized};
+use crate::args::{int, int_tensor};
+use crate::types::INDEX;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, Registry};
-use downpour_tensor::Tensor;
+use downpour_tensor::Shape;
 
 pub(super) fn register(r: &mut Registry) {
     r.add_typed("CountUpTo", &[("T", INDEX)], count_up_to);
@@ -13,26 +14,26 @@ pub(super) fn register(r: &mut Registry) {
 
 fn count_up_to(b: &KernelBuilder<'_>) -> Result<Built> {
     let (door, limit) = (Door::of(b), b.attrs().int("limit")?);
-    with_type!(b.output_type(0)?, T in index => Built::cheap(move |ctx| {
+    Built::cheap(move |ctx| {
         let variable = door.variable(ctx, 0)?;
         let before = variable.update(|value| {
-            let tensor = value.as_mut().ok_or_else(|| super::door::uninitialized(ctx, 0))?;
+            let tensor = value.as_mut().ok_or_else(|| uninitialized(ctx, 0))?;
             if !tensor.shape().is_scalar() {
                 return Err(Status::invalid_argument(format!(
                     "input is not a scalar: {}",
                     tensor.shape()
                 )));
             }
-            let before: T = tensor.scalar_value()?;
-            if i64::from(before) >= limit {
+            let count = int(tensor)?;
+            if count >= limit {
                 return Err(Status::out_of_range(format!("Reached limit of {limit}")));
             }
-            *tensor = Tensor::scalar::<T>(before.wrapping_add(1));
-            Ok(before)
+            let next = int_tensor(tensor.dtype(), vec![count + 1], Shape::scalar())?;
+            Ok(std::mem::replace(tensor, next))
         })?;
-        ctx.set_output(0, Tensor::scalar::<T>(before));
+        ctx.set_output(0, before);
         Ok(())
-    }))
+    })
 }
 
 #[cfg(test)]

@@ -5,11 +5,16 @@ mod arith;
 mod assign;
 mod count;
 mod door;
+mod gather;
 mod number;
 mod optimizer;
 mod pass;
 mod ref_variable;
 mod resource_variable;
+mod rows;
+mod scatter;
+mod scatter_nd;
+mod strided_assign;
 mod temporary;
 #[cfg(test)]
 mod testing;
@@ -22,5 +27,9 @@ pub(crate) fn register(registry: &mut Registry) {
     temporary::register(registry);
     assign::register(registry);
     count::register(registry);
+    gather::register(registry);
+    scatter::register(registry);
+    scatter_nd::register(registry);
+    strided_assign::register(registry);
     optimizer::register(registry);
 }

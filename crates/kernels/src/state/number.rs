@@ -22,6 +22,7 @@ pub(super) trait Number:
     /// Reciprocal of the square root.
     fn rsqrt(self) -> Self;
     /// The number times itself.
+    #[inline(always)]
     fn square(self) -> Self {
         self * self
     }
@@ -32,6 +33,7 @@ pub(super) trait Real: Number + PartialOrd {
     /// Distance from zero.
     fn abs(self) -> Self;
     /// -1, 0 or 1; NaN stays NaN.
+    #[inline(always)]
     fn sign(self) -> Self {
         if self > Self::of(0.0) {
             Self::of(1.0)
@@ -43,12 +45,9 @@ pub(super) trait Real: Number + PartialOrd {
         }
     }
     /// The larger one.
+    #[inline(always)]
     fn max(self, other: Self) -> Self {
         if self < other { other } else { self }
-    }
-    /// The smaller one.
-    fn min(self, other: Self) -> Self {
-        if other < self { other } else { self }
     }
     /// Power.
     fn pow(self, exponent: Self) -> Self;
@@ -61,26 +60,33 @@ pub(super) trait Real: Number + PartialOrd {
 macro_rules! native {
     ($t:ty) => {
         impl Number for $t {
+            #[inline(always)]
             fn of(value: f32) -> $t {
                 value as $t
             }
+            #[inline(always)]
             fn sqrt(self) -> $t {
                 <$t>::sqrt(self)
             }
+            #[inline(always)]
             fn rsqrt(self) -> $t {
                 1.0 / <$t>::sqrt(self)
             }
         }
         impl Real for $t {
+            #[inline(always)]
             fn abs(self) -> $t {
                 <$t>::abs(self)
             }
+            #[inline(always)]
             fn pow(self, exponent: $t) -> $t {
                 self.powf(exponent)
             }
+            #[inline(always)]
             fn exp(self) -> $t {
                 <$t>::exp(self)
             }
+            #[inline(always)]
             fn of_int(value: i64) -> $t {
                 value as $t
             }
@@ -93,26 +99,33 @@ native!(f64);
 macro_rules! narrow {
     ($t:ty) => {
         impl Number for $t {
+            #[inline(always)]
             fn of(value: f32) -> $t {
                 <$t>::from_f32(value)
             }
+            #[inline(always)]
             fn sqrt(self) -> $t {
                 <$t>::from_f32(self.to_f32().sqrt())
             }
+            #[inline(always)]
             fn rsqrt(self) -> $t {
                 <$t>::from_f32(1.0 / self.to_f32().sqrt())
             }
         }
         impl Real for $t {
+            #[inline(always)]
             fn abs(self) -> $t {
                 <$t>::from_bits(self.to_bits() & 0x7fff)
             }
+            #[inline(always)]
             fn pow(self, exponent: $t) -> $t {
                 <$t>::from_f32(self.to_f32().powf(exponent.to_f32()))
             }
+            #[inline(always)]
             fn exp(self) -> $t {
                 <$t>::from_f32(self.to_f32().exp())
             }
+            #[inline(always)]
             fn of_int(value: i64) -> $t {
                 <$t>::from_f32(value as f32)
             }
@@ -125,12 +138,15 @@ narrow!(bf16);
 macro_rules! complex {
     ($t:ty) => {
         impl Number for $t {
+            #[inline(always)]
             fn of(value: f32) -> $t {
                 <$t>::new(value.into(), 0.0)
             }
+            #[inline(always)]
             fn sqrt(self) -> $t {
                 <$t>::sqrt(self)
             }
+            #[inline(always)]
             fn rsqrt(self) -> $t {
                 <$t>::new(1.0, 0.0) / <$t>::sqrt(self)
             }

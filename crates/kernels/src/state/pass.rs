@@ -1,9 +1,11 @@
 //! One fused pass over several arrays of equal length, some written and one read, cut into parts
 //! that run in parallel. Safe because every part owns its own piece of every slice.
 //!
-//! The inner loops are functions of their own, not inlined, so that the compiler knows from the
-//! parameters that the slices do not overlap, and vectorises them.
+//! The inner loops take each slice as a parameter of its own, which tells the compiler that they
+//! do not overlap, so that it vectorises them; those over floats are compiled for wide registers.
 
+use crate::math::isa::{Isa, Loop, dispatch};
+use downpour_tensor::{DType, Element};
 use parking_lot::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -139,8 +141,8 @@ fn over_rows<T: Send + Sync, const N: usize>(
 }
 
 macro_rules! passes {
-    ($n:literal, $dense:ident, $sparse:ident, $inner:ident, $(($a:ident, $b:ident)),+) => {
-        #[inline(never)]
+    ($n:literal, $dense:ident, $sparse:ident, $inner:ident, $wide:ident, $(($a:ident, $b:ident)),+) => {
+        #[inline(always)]
         fn $inner<T: Copy>($($a: &mut [T],)+ grad: &[T], f: impl Fn([T; $n], T) -> [T; $n]) {
             let n = grad.len();
             $(let $a = &mut $a[..n];)+
@@ -150,30 +152,69 @@ macro_rules! passes {
             }
         }
 
+        struct $wide<'a, T, F> {
+            arrays: [&'a mut [T]; $n],
+            grad: &'a [T],
+            f: F,
+        }
+
+        impl<T: Copy, F: Fn([T; $n], T) -> [T; $n]> Loop for $wide<'_, T, F> {
+            type Out = ();
+
+            #[inline(always)]
+            fn run<I: Isa>(self) {
+                let [$($a),+] = self.arrays;
+                $inner($($a,)+ self.grad, self.f);
+            }
+        }
+
+        impl<T: Element, F: Fn([T; $n], T) -> [T; $n]> $wide<'_, T, F> {
+            #[inline(never)]
+            fn go(self) {
+                // Other types are rare enough that three copies of the loop are not worth it.
+                if const { matches!(T::DTYPE, DType::Float) } {
+                    dispatch(self);
+                } else {
+                    let [$($a),+] = self.arrays;
+                    $inner($($a,)+ self.grad, self.f);
+                }
+            }
+        }
+
         /// Replaces each element of the arrays by what `f` makes of it and the gradient's.
-        pub(super) fn $dense<T: Copy + Send + Sync>(
+        pub(super) fn $dense<T: Element>(
             arrays: [&mut [T]; $n],
             grad: &[T],
             f: impl Fn([T; $n], T) -> [T; $n] + Sync + Copy,
         ) {
-            over_parts(arrays, grad, |[$($a),+], grad| $inner($($a,)+ grad, f));
+            over_parts(arrays, grad, |arrays, grad| $wide { arrays, grad, f }.go());
         }
 
         /// The same for some rows of the arrays.
-        pub(super) fn $sparse<T: Copy + Send + Sync>(
+        pub(super) fn $sparse<T: Element>(
             arrays: [&mut [T]; $n],
             at: &Rows<'_>,
             grad: &[T],
             f: impl Fn([T; $n], T) -> [T; $n] + Sync + Copy,
         ) {
-            over_rows(arrays, at, grad, |[$($a),+], grad| $inner($($a,)+ grad, f));
+            over_rows(arrays, at, grad, |arrays, grad| $wide { arrays, grad, f }.go());
         }
     };
 }
-passes!(1, dense1, sparse1, pass1, (a, p));
-passes!(2, dense2, sparse2, pass2, (a, p), (b, q));
-passes!(3, dense3, sparse3, pass3, (a, p), (b, q), (c, r));
-passes!(4, dense4, sparse4, pass4, (a, p), (b, q), (c, r), (d, s));
+passes!(1, dense1, sparse1, pass1, Pass1, (a, p));
+passes!(2, dense2, sparse2, pass2, Pass2, (a, p), (b, q));
+passes!(3, dense3, sparse3, pass3, Pass3, (a, p), (b, q), (c, r));
+passes!(
+    4,
+    dense4,
+    sparse4,
+    pass4,
+    Pass4,
+    (a, p),
+    (b, q),
+    (c, r),
+    (d, s)
+);
 
 #[cfg(test)]
 mod tests {

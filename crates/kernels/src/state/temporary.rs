@@ -88,7 +88,12 @@ mod tests {
         };
         let mut nodes = vec![
             create("tmp"),
-            node("inc", "AssignAdd", &["tmp", "tmp"], &[t.clone()]),
+            node(
+                "inc",
+                "AssignAdd",
+                &["tmp", "tmp"],
+                std::slice::from_ref(&t),
+            ),
             node(
                 "end",
                 "DestroyTemporaryVariable",

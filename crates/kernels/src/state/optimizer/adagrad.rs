@@ -40,6 +40,7 @@ const SPARSE_PROXIMAL: &[Check] = &[
     Check::Indices,
     Check::Rows,
     Check::Inner,
+    Check::Gradual,
 ];
 
 #[rustfmt::skip]

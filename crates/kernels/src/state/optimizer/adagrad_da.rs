@@ -20,6 +20,7 @@ const SPARSE: &[Check] = &[
     GLOBAL_STEP,
     Check::Rows,
     Check::Inner,
+    Check::Gradual,
 ];
 
 #[rustfmt::skip]

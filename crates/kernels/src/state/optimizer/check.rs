@@ -12,6 +12,8 @@ use half::{bf16, f16};
 pub(super) enum Check {
     /// Variable `.0` has the shape of the first; `.1` is what the text calls it.
     Slot(usize, &'static str),
+    /// The same for variable 1, in a text that names the first one's shape twice.
+    MeanGrad,
     /// Input `.0` is a scalar; `.1` is the text before its shape.
     Scalar(&'static str, &'static str),
     /// Input `.0` is a scalar that satisfies `.2`.
@@ -30,6 +32,9 @@ pub(super) enum Check {
     Rows,
     /// A row has elements.
     Inner,
+    /// Indices are only looked at row by row: those before a bad one take effect. (Without this,
+    /// all indices are checked first.)
+    Gradual,
 }
 
 /// What the value of a scalar must be.
@@ -63,7 +68,8 @@ pub(super) const L2_BOUND: Check = Check::Bounded(
     Bound::NonNegative,
 );
 
-/// Runs all checks, then reads the row numbers of a sparse gradient.
+/// Runs all checks, then reads the row numbers of a sparse gradient. An error in them that is to
+/// come after the rows before it is left in the application.
 pub(super) fn run(checks: &[Check], a: &mut Application<'_>) -> Result<()> {
     let wanted = a.layout.dtype;
     if let Some(t) = a.tensors.iter().find(|t| t.dtype() != wanted) {
@@ -77,7 +83,20 @@ pub(super) fn run(checks: &[Check], a: &mut Application<'_>) -> Result<()> {
     }
     if let Some(i) = a.layout.indices {
         let limit = a.tensors.first().and_then(|t| t.dims().first());
-        a.rows = rows(a.ctx.input(i)?, limit.copied().unwrap_or(0), a.ctx.info())?;
+        let limit = limit.copied().unwrap_or(0);
+        let gradual = checks.iter().any(|c| matches!(c, Check::Gradual));
+        for (k, i) in crate::args::ints(a.ctx.input(i)?)?.into_iter().enumerate() {
+            match usize::try_from(i) {
+                Ok(row) if row < limit => a.rows.push(row),
+                _ => {
+                    a.bad_row = Some(bad_row(a, k, i, limit));
+                    break;
+                }
+            }
+        }
+        if !gradual && let Some(error) = a.bad_row.take() {
+            return Err(error);
+        }
     }
     Ok(())
 }
@@ -95,6 +114,13 @@ impl Check {
                     "var and {label} do not have the same shape{} {}",
                     var.shape(),
                     slot.map_or_else(String::new, |s| s.shape().to_string())
+                )),
+            },
+            Check::MeanGrad => match a.tensors.get(1) {
+                Some(slot) if slot.shape() == var.shape() => Ok(()),
+                _ => fail(format!(
+                    "var and mg do not have the same shape{0} {0}",
+                    var.shape()
                 )),
             },
             Check::Scalar(name, text) => {
@@ -143,7 +169,9 @@ impl Check {
             Check::Inner if var.dims().get(1..).is_some_and(|d| d.contains(&0)) => {
                 fail("Inner dimension should be greater than zero.".into())
             }
-            Check::Vector | Check::Indices | Check::GradRank | Check::Inner => Ok(()),
+            Check::Vector | Check::Indices | Check::GradRank | Check::Inner | Check::Gradual => {
+                Ok(())
+            }
         }
     }
 }
@@ -179,22 +207,15 @@ impl Application<'_> {
     }
 }
 
-/// Row numbers, each below `limit`.
-fn rows(indices: &Tensor, limit: usize, info: &downpour_runtime::NodeInfo) -> Result<Vec<usize>> {
-    let keras = info.node.op_name() == "ResourceSparseApplyKerasMomentum";
-    crate::args::ints(indices)?
-        .into_iter()
-        .enumerate()
-        .map(|(k, i)| match usize::try_from(i) {
-            Ok(row) if row < limit => Ok(row),
-            _ if keras => Err(Status::invalid_argument(format!(
-                "indices[{k}] = {i} is not in [0, {limit})"
-            ))),
-            _ => Err(Status::invalid_argument(format!(
-                "Index {i} at offset {k} in indices is out of range"
-            ))),
-        })
-        .collect()
+/// The text for index `i`, the `k`-th, that names no row.
+fn bad_row(a: &Application<'_>, k: usize, i: i64, limit: usize) -> Status {
+    Status::invalid_argument(
+        if a.ctx.info().node.op_name() == "ResourceSparseApplyKerasMomentum" {
+            format!("indices[{k}] = {i} is not in [0, {limit})")
+        } else {
+            format!("Index {i} at offset {k} in indices is out of range")
+        },
+    )
 }
 
 impl Bound {

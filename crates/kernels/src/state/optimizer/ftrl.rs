@@ -45,6 +45,7 @@ const SPARSE: &[Check] = &[
     POWER_BOUND,
     Check::Rows,
     Check::Inner,
+    Check::Gradual,
 ];
 const SPARSE_V2: &[Check] = &[
     ACCUM,
@@ -62,6 +63,7 @@ const SPARSE_V2: &[Check] = &[
         "l2 shrinkage regularization strength is not a non-negative scalar: ",
         Bound::NonNegative,
     ),
+    Check::Gradual,
 ];
 
 #[rustfmt::skip]

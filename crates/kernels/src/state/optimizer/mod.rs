@@ -135,6 +135,8 @@ struct Application<'a> {
     tensors: Vec<&'a mut Tensor>,
     /// Row numbers of a sparse gradient.
     rows: Vec<usize>,
+    /// What is wrong with the index after those.
+    bad_row: Option<Status>,
 }
 
 /// The arrays of a pass: the variables to change, the gradient, and for a sparse one its rows.
@@ -232,9 +234,13 @@ fn optimizer(b: &KernelBuilder<'_>, checks: &'static [Check], pass: Pass) -> Res
             ctx,
             tensors: locked.tensors(),
             rows: Vec::new(),
+            bad_row: None,
         };
         check::run(checks, &mut application)?;
         pass(&mut application)?;
+        if let Some(error) = application.bad_row.take() {
+            return Err(error);
+        }
         drop(application);
         drop(locked);
         layout.door.finish(ctx);

@@ -15,6 +15,7 @@ const SPARSE: &[Check] = &[
     Check::Indices,
     Check::Rows,
     MOMENTUM,
+    Check::Gradual,
 ];
 
 #[rustfmt::skip]

@@ -31,7 +31,7 @@ const CENTERED: &[Check] = &[
     RHO,
     MOMENTUM,
     EPSILON,
-    Check::Slot(1, "mg"),
+    Check::MeanGrad,
     Check::Slot(2, "ms"),
     Check::Slot(3, "mom"),
     Check::Grad,
