@@ -5,8 +5,10 @@
 //! with its op, and whoever makes progress possible completes it. Every wait ends when the step is
 //! cancelled, and waiters are served in the order of their arrival.
 
+mod accumulator;
 mod door;
 mod element;
+mod gradient;
 mod items;
 mod ops;
 #[expect(
@@ -19,5 +21,6 @@ mod wait;
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
+    accumulator::register(registry);
     ops::register(registry);
 }
