@@ -5,6 +5,18 @@
 //! types, broadcasting, empty tensors, NaN, and the code and text of every error. Kernels know
 //! nothing of sessions, graphs or the network.
 
+#![expect(
+    clippy::clone_on_copy,
+    clippy::useless_conversion,
+    clippy::unnecessary_cast,
+    reason = "loops are written once for all element types, strings and floats of any width"
+)]
+#![expect(
+    clippy::neg_cmp_op_on_partial_ord,
+    clippy::nonminimal_bool,
+    reason = "a negated comparison says what happens to NaN"
+)]
+
 mod args;
 mod array;
 mod broadcast;

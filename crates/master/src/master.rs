@@ -347,7 +347,7 @@ async fn run_partial(session: &Arc<Session>, request: RunStepRequest) -> Result<
         Err(e) => {
             session.partial.remove(&handle);
             call.step.cancel(e.clone());
-            Err(session.from_task(Status {
+            Err(session.blame_task(Status {
                 derived: false,
                 ..e
             }))
@@ -359,13 +359,13 @@ async fn run_partial(session: &Arc<Session>, request: RunStepRequest) -> Result<
 async fn finish(session: &Session, running: Running, timeout: Option<Duration>) -> Result<StepEnd> {
     let limit = match (timeout, session.operation_timeout()) {
         (Some(t), _) | (None, Some(t)) => t,
-        (None, None) => return running.wait().await.map_err(|e| session.from_task(e)),
+        (None, None) => return running.wait().await.map_err(|e| session.blame_task(e)),
     };
     let cancel = running.canceller();
     let wait = running.wait();
     tokio::pin!(wait);
     match tokio::time::timeout(limit, &mut wait).await {
-        Ok(outcome) => outcome.map_err(|e| session.from_task(e)),
+        Ok(outcome) => outcome.map_err(|e| session.blame_task(e)),
         Err(_) => {
             let late = Status::deadline_exceeded("Operation timed out.");
             cancel(late.clone());

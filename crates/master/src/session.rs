@@ -262,7 +262,7 @@ impl Session {
     }
 
     /// Names the task an error came from, as TensorFlow's master does.
-    pub(crate) fn from_task(&self, e: Status) -> Status {
+    pub(crate) fn blame_task(&self, e: Status) -> Status {
         // A step that was ended from here failed nowhere else.
         if self.state.lock().closed.as_ref() == Some(&e) {
             return e;

@@ -14,7 +14,10 @@ pub enum Stream {
 
 /// Writes text to the process's streams, whole texts at a time.
 #[derive(Clone)]
-pub struct Console(pub Arc<dyn Fn(Stream, &str) + Send + Sync>);
+pub struct Console(pub Arc<Print>);
+
+/// Prints a text to a stream.
+pub type Print = dyn Fn(Stream, &str) + Send + Sync;
 
 impl fmt::Debug for Console {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -21,7 +21,7 @@ mod trace;
 mod variable;
 
 pub use cancel::{CancelToken, Cancellation};
-pub use console::{Console, Stream};
+pub use console::{Console, Print, Stream};
 pub use device::{Device, Extensions, MemoryBudget, parallel_for, parallel_ranges};
 pub use executor::{Step, StepEnv};
 pub use kernel::{AsyncKernel, AsyncOp, Built, Kernel, KernelBuilder, NodeInfo, OpContext, Value};

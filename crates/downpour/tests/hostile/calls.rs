@@ -146,7 +146,9 @@ async fn partial_runs_and_callables_are_checked() {
         let e = c.run_step(request).await.unwrap_err();
         assert_eq!((e.code(), e.message()), (Code::InvalidArgument, text));
     }
-    c.run_step(part(&[x.clone()], &["y:0"])).await.unwrap();
+    c.run_step(part(std::slice::from_ref(&x), &["y:0"]))
+        .await
+        .unwrap();
     let e = c.run_step(part(&[x], &[])).await.unwrap_err();
     assert_eq!(e.message(), "The feed x:0 has already been fed.");
     c.run_step(part(&[("z:0", floats(&[2.0]))], &["w:0"]))

@@ -8,6 +8,8 @@ use downpour_wire::proto::{
 };
 use tonic::Code;
 
+type Feeds<'a> = Vec<(&'a str, TensorProto)>;
+
 async fn refused(client: &mut Client, what: &str, graph: GraphDef, codes: &[Code]) -> String {
     let e = create(client, graph).await.expect_err(what);
     assert!(codes.contains(&e.code()), "{what}: {e:?}");
@@ -266,7 +268,7 @@ async fn recursive_functions_do_not_overflow_the_stack() {
 async fn outputs_over_the_memory_budget_fail_the_step() {
     let mut c = connect(start().await).await;
     let ph = |name: &str, number| node(name, "Placeholder", &[], &[("dtype", dtype(number))]);
-    let cases: Vec<(&str, Vec<NodeDef>, Vec<(&str, TensorProto)>)> = vec![
+    let cases: Vec<(&str, Vec<NodeDef>, Feeds<'_>)> = vec![
         (
             "Fill",
             vec![

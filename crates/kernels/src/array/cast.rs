@@ -200,7 +200,7 @@ fn to_i32(v: f64) -> i32 {
 /// `cvttsd2si` with a 64-bit target.
 fn to_i64(v: f64) -> i64 {
     const TOP: f64 = 9_223_372_036_854_775_808.0;
-    if v >= -TOP && v < TOP {
+    if (-TOP..TOP).contains(&v) {
         v as i64
     } else {
         i64::MIN

@@ -170,7 +170,7 @@ macro_rules! float_steps {
     ($($t:ty),*) => {
         $(impl Step for $t {
             fn count(start: Self, limit: Self, delta: Self) -> Option<u64> {
-                float_count(f64::from(((limit - start) / delta)))
+                float_count(f64::from((limit - start) / delta))
             }
             fn nth(start: Self, i: u64, delta: Self) -> Self {
                 start + <$t as num_traits::FromPrimitive>::from_u64(i).unwrap_or_default() * delta

@@ -127,18 +127,19 @@ pub(crate) fn collect<U: Unit>(src: &[U], walk: &Walk, mut out: Vec<U>) -> Resul
     walk.check(src.len())?;
     let inner = walk.sizes[walk.sizes.len() - 1];
     let transposition = walk.is_transposition();
-    if out.is_empty() && (transposition || total >= 2 * GRAIN) {
-        if let Ok(zeros) = U::zeros(total) {
-            out = zeros;
-            if transposition {
-                transpose(src, walk, &mut out);
-            } else {
-                parallel_ranges(&mut out, inner, GRAIN.div_ceil(inner), |first, rows| {
-                    read(src, walk, first, rows);
-                });
-            }
-            return Ok(out);
+    if out.is_empty()
+        && (transposition || total >= 2 * GRAIN)
+        && let Ok(zeros) = U::zeros(total)
+    {
+        out = zeros;
+        if transposition {
+            transpose(src, walk, &mut out);
+        } else {
+            parallel_ranges(&mut out, inner, GRAIN.div_ceil(inner), |first, rows| {
+                read(src, walk, first, rows);
+            });
         }
+        return Ok(out);
     }
     let stride = walk.strides[walk.strides.len() - 1];
     walk.runs(0, total / inner, |at| match stride {

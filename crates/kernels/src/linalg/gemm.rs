@@ -107,7 +107,8 @@ pub(crate) fn multiply_into<T: Tiled>(
 
 /// `c = a·b`, or `c += a·b`, with `c` dense and row-major. Splits over threads when `parallel`
 /// and there is enough to do; the result does not depend on the split.
-pub(crate) fn multiply<T: Tiled>(
+#[cfg(test)]
+fn multiply<T: Tiled>(
     c: &mut [T],
     a: Matrix<'_, T>,
     b: Matrix<'_, T>,

@@ -63,12 +63,16 @@ pub(super) enum Got {
     Many(Vec<Element>),
 }
 
+#[derive(Default)]
 enum Put {
     Elements(VecDeque<Element>),
+    #[default]
     Close,
 }
 
+#[derive(Default)]
 enum Take {
+    #[default]
     One,
     Many {
         got: Vec<Element>,
@@ -411,18 +415,6 @@ impl Queue {
                 })
             })
             .collect()
-    }
-}
-
-impl Default for Put {
-    fn default() -> Put {
-        Put::Close
-    }
-}
-
-impl Default for Take {
-    fn default() -> Take {
-        Take::One
     }
 }
 

@@ -20,14 +20,14 @@ pub(super) fn register(r: &mut Registry) {
 /// Joins strings into one of bounded size.
 fn join<'a>(
     ctx: &OpContext<'_>,
-    parts: impl Iterator<Item = &'a Bytes> + Clone,
+    mut parts: impl Iterator<Item = &'a Bytes> + Clone,
     separator: &[u8],
 ) -> Result<Bytes> {
     let (count, bytes) = parts
         .clone()
         .fold((0usize, 0usize), |(n, b), p| (n + 1, b + p.len()));
     if count == 1 {
-        return Ok(parts.cloned().next().unwrap_or_default());
+        return Ok(parts.next().cloned().unwrap_or_default());
     }
     let total = bytes.saturating_add(separator.len().saturating_mul(count.saturating_sub(1)));
     ctx.check_alloc(DType::UInt8, &Shape::from([total]))?;
