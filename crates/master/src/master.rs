@@ -355,10 +355,14 @@ async fn run_partial(session: &Arc<Session>, request: RunStepRequest) -> Result<
     }
 }
 
+/// How much later than its client a master gives up on a step.
+const GRACE: Duration = Duration::from_millis(200);
+
 /// Waits for a step, and ends it when its time is over.
 async fn finish(session: &Session, running: Running, timeout: Option<Duration>) -> Result<StepEnd> {
     let limit = match (timeout, session.operation_timeout()) {
-        (Some(t), _) | (None, Some(t)) => t,
+        // A client that set a deadline reports it itself; this one is for those that did not.
+        (Some(t), _) | (None, Some(t)) => t + GRACE,
         (None, None) => return running.wait().await.map_err(|e| session.blame_task(e)),
     };
     let cancel = running.canceller();

@@ -198,7 +198,7 @@ fn source(name: &str, i: usize, dtype: DType, ends: &Endpoints) -> Result<Node> 
             attrs.set("T", dtype);
             attrs.set("index", i as i64);
             end_node(
-                format!("_arg_{node}_{output}_{i}"),
+                format!("_recv_{node}_{output}"),
                 "_Arg",
                 attrs,
                 vec![],

@@ -378,7 +378,7 @@ struct Core {
     /// Kernels that run or wait elsewhere.
     outstanding: usize,
     args: Vec<Option<Tensor>>,
-    retvals: Vec<Option<Tensor>>,
+    retvals: Vec<Option<Value>>,
     error: Option<Status>,
 }
 
@@ -473,7 +473,7 @@ impl Core {
                         node.info.input_names.get(i).map_or("", String::as_str)
                     )));
                 };
-                if !wants_ref {
+                if !wants_ref && !node.reads_late {
                     *input = Some(Value::Tensor(tensor));
                 }
             }
@@ -519,10 +519,8 @@ impl Core {
                 ])
             }
             Kind::Retval(i) => {
-                if let (Some(Value::Tensor(t)), Some(slot)) =
-                    (first(), self.retvals.get_mut(i as usize))
-                {
-                    *slot = Some(t);
+                if let Some(slot) = self.retvals.get_mut(i as usize) {
+                    *slot = first();
                 }
                 Ok(Outputs::new())
             }
@@ -889,13 +887,19 @@ impl Core {
         retvals
             .into_iter()
             .enumerate()
-            .map(|(i, value)| {
-                value.ok_or_else(|| {
-                    Status::invalid_argument(format!(
-                        "Retval[{i}] does not have value\n\t [[{{{{node {}}}}}]]",
+            .map(|(i, value)| match value {
+                Some(Value::Tensor(tensor)) => Ok(tensor),
+                // A variable is read when its step is over.
+                Some(Value::Ref(variable)) => variable.read().ok_or_else(|| {
+                    Status::failed_precondition(format!(
+                        "Attempting to use uninitialized value {}",
                         plan.retval_name(i)
                     ))
-                })
+                }),
+                None => Err(Status::invalid_argument(format!(
+                    "Retval[{i}] does not have value\n\t [[{{{{node {}}}}}]]",
+                    plan.retval_name(i)
+                ))),
             })
             .collect()
     }

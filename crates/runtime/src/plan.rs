@@ -5,9 +5,9 @@
 use crate::frame::FrameTable;
 use crate::kernel::{Built, KernelBuilder, NodeInfo};
 use crate::{Device, Registry};
-use downpour_graph::{Graph, Node, NodeId, Result, Status};
+use downpour_graph::{Edge, Graph, Node, NodeId, Result, Status};
 use parking_lot::Mutex;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Kernels of stateful nodes, by node name, for the life of a session: two plans that contain
@@ -60,6 +60,9 @@ pub(crate) struct PlanNode {
     pub(crate) control_edges: Vec<u32>,
     /// Whether any input may arrive as a reference.
     pub(crate) takes_refs: bool,
+    /// Passes a reference on unread: whoever uses the value reads it, so that it sees updates
+    /// made meanwhile, as TensorFlow's do, whose `Identity` of a variable shares its memory.
+    pub(crate) reads_late: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -122,6 +125,7 @@ impl Plan {
     pub(crate) fn build(graph: &Graph, env: &CompileEnv<'_>) -> Result<Arc<Plan>> {
         let frames = FrameTable::analyse(graph)?;
         let mut nodes = Vec::with_capacity(graph.len());
+        let refs = reference_edges(graph);
         let (mut num_args, mut num_retvals) = (0, 0);
         let mut retval_names = Vec::new();
         for (id, node) in graph.nodes() {
@@ -154,10 +158,8 @@ impl Plan {
                 num_outputs: node.output_types.len() as u32,
                 data_edges: Vec::new(),
                 control_edges: Vec::new(),
-                takes_refs: node
-                    .inputs
-                    .iter()
-                    .any(|e| graph.node(e.node).output_types[e.output as usize].1),
+                takes_refs: node.inputs.iter().any(|e| refs.contains(e)),
+                reads_late: matches!(kind, Kind::Retval(_)) || reads_late(node, &refs),
             });
         }
         connect(graph, &mut nodes);
@@ -175,6 +177,32 @@ impl Plan {
             retval_names,
         }))
     }
+}
+
+/// Outputs that may travel as references: those of `Ref` types, and variables' plain readings.
+fn reference_edges(graph: &Graph) -> HashSet<Edge> {
+    let mut refs = HashSet::new();
+    for (id, node) in graph.nodes() {
+        for (output, (_, is_ref)) in (0..).zip(&node.output_types) {
+            if *is_ref {
+                refs.insert(Edge { node: id, output });
+            }
+        }
+    }
+    for id in graph.topological_order() {
+        if reads_late(graph.node(id), &refs) {
+            refs.insert(Edge {
+                node: id,
+                output: 0,
+            });
+        }
+    }
+    refs
+}
+
+/// Whether a node only reads a variable.
+fn reads_late(node: &Node, refs: &HashSet<Edge>) -> bool {
+    node.op_name() == "Identity" && node.inputs.first().is_some_and(|e| refs.contains(e))
 }
 
 fn connect(graph: &Graph, nodes: &mut [PlanNode]) {
