@@ -492,6 +492,20 @@ impl Core {
         let live = slots.iter().position(Option::is_some);
         let value = live.and_then(|i| slots[i].take());
         slots.fill(None);
+        let by_value = node.info.node.output_types.first().is_some_and(|t| !t.1);
+        let value = match value {
+            Some(Value::Ref(variable)) if by_value => match variable.read() {
+                Some(tensor) => Some(Value::Tensor(tensor)),
+                None => {
+                    return Err(Status::failed_precondition(format!(
+                        "Attempting to use uninitialized value {}",
+                        live.and_then(|i| node.info.input_names.get(i))
+                            .map_or("", String::as_str)
+                    )));
+                }
+            },
+            value => value,
+        };
         match (live, value) {
             (Some(i), Some(value)) => Ok(smallvec![
                 Some(value),
