@@ -2,7 +2,7 @@
 //! run shows everything that is wrong, and ends with the counts.
 
 use crate::process::{build_server, cargo, run_watched};
-use crate::{bench, check, conformance, fuzz};
+use crate::{check, conformance, fuzz};
 use anyhow::{Result, bail};
 use std::time::Instant;
 
@@ -14,9 +14,6 @@ pub(crate) fn run() -> Result<()> {
         report.step("unit", unit_tests);
         report.step("conformance", || conformance::run_counting(&[]));
         report.step("fuzz", fuzz_smoke);
-        report.step("bench", || {
-            bench::run(&["--smoke".to_owned()]).map(|()| String::new())
-        });
     }
     report.finish()
 }
