@@ -255,34 +255,37 @@ fn pack_panel<T: Tiled>(
     rows: Range<usize>,
     cols: Range<usize>,
 ) {
-    panel.clear();
     let width = kernel.width;
+    panel.clear();
+    panel.resize(rows.len() * width, T::default());
     if b.col_stride == 1 {
-        for r in rows {
-            let from = r * b.row_stride + cols.start;
-            panel.extend_from_slice(&b.data[from..from + cols.len()]);
-            if cols.len() < width {
-                panel.resize(panel.len() + width - cols.len(), T::default());
+        let from = b.data[rows.start * b.row_stride + cols.start..].chunks(b.row_stride.max(1));
+        match (width, cols.len()) {
+            (32, 32) => copy_rows::<T, 32>(panel, from),
+            (16, 16) => copy_rows::<T, 16>(panel, from),
+            (_, n) => {
+                for (to, from) in panel.chunks_exact_mut(width).zip(from) {
+                    to[..n].copy_from_slice(&from[..n]);
+                }
             }
         }
-        return;
-    }
-    panel.resize(rows.len() * width, T::default());
-    // Blocks of rows, so that the lines read along columns are used whole.
-    for r0 in (0..rows.len()).step_by(16) {
-        let count = 16.min(rows.len() - r0);
-        for j in 0..cols.len() {
-            let from = (rows.start + r0) * b.row_stride + (cols.start + j) * b.col_stride;
-            if b.row_stride == 1 {
-                let line = &b.data[from..from + count];
-                for (i, &v) in line.iter().enumerate() {
-                    panel[(r0 + i) * width + j] = v;
-                }
-            } else {
-                for i in 0..count {
-                    panel[(r0 + i) * width + j] = b.data[from + i * b.row_stride];
-                }
+    } else if b.row_stride == 1 {
+        let from = &b.data[cols.start * b.col_stride + rows.start..];
+        kernel.transpose((from, b.col_stride), (panel, width), cols.len(), rows.len());
+    } else {
+        for (to, r) in panel.chunks_exact_mut(width).zip(rows) {
+            for (to, c) in to.iter_mut().zip(cols.clone()) {
+                *to = b.data[r * b.row_stride + c * b.col_stride];
             }
+        }
+    }
+}
+
+/// Copies the first `N` elements of each row of `from` to rows of `N` elements.
+fn copy_rows<'a, T: Tiled, const N: usize>(to: &mut [T], from: impl Iterator<Item = &'a [T]>) {
+    for (to, from) in to.as_chunks_mut::<N>().0.iter_mut().zip(from) {
+        if let Some(from) = from.first_chunk::<N>() {
+            *to = *from;
         }
     }
 }
@@ -295,18 +298,35 @@ fn pack_left<T: Tiled>(
     cols: Range<usize>,
     tile: usize,
 ) {
+    let size = tile * cols.len();
     left.clear();
-    left.reserve(rows.len().next_multiple_of(tile) * cols.len());
-    for r0 in rows.clone().step_by(tile) {
-        let count = tile.min(rows.end - r0);
-        for c in cols.clone() {
-            let from = r0 * a.row_stride + c * a.col_stride;
-            if a.row_stride == 1 {
-                left.extend_from_slice(&a.data[from..from + count]);
+    left.resize(rows.len().div_ceil(tile) * size, T::default());
+    for (i, c) in cols.clone().enumerate() {
+        let line = &a.data[rows.start * a.row_stride + c * a.col_stride..];
+        if a.row_stride == 1 {
+            let line = &line[..rows.len()];
+            let places = left[i * tile..].chunks_mut(size);
+            if tile == 8 {
+                let (whole, rest) = line.as_chunks::<8>();
+                let mut places = places;
+                for (from, to) in whole.iter().zip(&mut places) {
+                    if let Some(to) = to.first_chunk_mut::<8>() {
+                        *to = *from;
+                    }
+                }
+                if let Some(to) = places.next() {
+                    to[..rest.len()].copy_from_slice(rest);
+                }
             } else {
-                left.extend((0..count).map(|i| a.data[from + i * a.row_stride]));
+                for (from, to) in line.chunks(tile).zip(places) {
+                    to[..from.len()].copy_from_slice(from);
+                }
             }
-            left.extend(std::iter::repeat_n(T::default(), tile - count));
+        } else {
+            for (r, at) in rows.clone().enumerate() {
+                left[r / tile * size + i * tile + r % tile] =
+                    a.data[at * a.row_stride + c * a.col_stride];
+            }
         }
     }
 }

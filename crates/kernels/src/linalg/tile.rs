@@ -47,9 +47,48 @@ pub(crate) struct Kernel<T> {
     /// Rows that are computed together.
     pub(crate) rows: usize,
     run: unsafe fn(&Sweep<'_, T>, *mut T, bool),
+    /// Turns around a block of [`TURN`] by [`TURN`] elements: from, its stride, to, its stride.
+    turn: unsafe fn(*const T, usize, *mut T, usize),
 }
 
+/// Rows and columns of the block that [`Kernel::transpose`] moves at once.
+pub(crate) const TURN: usize = 16;
+
 impl<T: Copy> Kernel<T> {
+    /// Writes `rows` by `cols` elements of `from`, whose rows are `stride` apart, transposed to
+    /// `to`, whose rows are `to_stride` apart.
+    pub(crate) fn transpose(
+        &self,
+        (from, stride): (&[T], usize),
+        (to, to_stride): (&mut [T], usize),
+        rows: usize,
+        cols: usize,
+    ) {
+        if rows == 0 || cols == 0 {
+            return;
+        }
+        assert!(
+            (rows - 1) * stride + cols <= from.len() && (cols - 1) * to_stride + rows <= to.len(),
+            "a block ends past its matrix"
+        );
+        let (whole_rows, whole_cols) = (rows / TURN * TURN, cols / TURN * TURN);
+        for i in (0..whole_rows).step_by(TURN) {
+            for j in (0..whole_cols).step_by(TURN) {
+                // SAFETY: the block is within both matrices, as asserted.
+                unsafe {
+                    let from = from.as_ptr().add(i * stride + j);
+                    (self.turn)(from, stride, to.as_mut_ptr().add(j * to_stride + i), to_stride);
+                }
+            }
+        }
+        for i in 0..rows {
+            let done = if i < whole_rows { whole_cols } else { 0 };
+            for j in done..cols {
+                to[j * to_stride + i] = from[i * stride + j];
+            }
+        }
+    }
+
     /// Elements that `cols` columns of `depth` rows take as panels.
     pub(crate) fn packed_len(&self, depth: usize, cols: usize) -> usize {
         cols.div_ceil(self.width) * self.width * depth
@@ -112,6 +151,17 @@ impl<T: Copy> Kernel<T> {
                 && panels.saturating_sub(2) * s.panel + (depth - 1) * s.stride + wide <= s.b.len(),
             "a panel ends past the right operand"
         );
+    }
+}
+
+/// # Safety
+/// Both blocks must be valid.
+unsafe fn turn_plain<T: Copy>(from: *const T, stride: usize, to: *mut T, to_stride: usize) {
+    for j in 0..TURN {
+        for i in 0..TURN {
+            // SAFETY: the caller's promise.
+            unsafe { *to.add(j * to_stride + i) = *from.add(i * stride + j) };
+        }
     }
 }
 
@@ -338,7 +388,8 @@ macro_rules! plain_only {
     ($($t:ty),*) => {
         $(impl Tiled for $t {
             fn kernel() -> &'static Kernel<$t> {
-                static PLAIN: Kernel<$t> = Kernel { width: 16, lanes: 8, rows: 4, run: plain::<$t> };
+                static PLAIN: Kernel<$t> =
+                    Kernel { width: 16, lanes: 8, rows: 4, run: plain::<$t>, turn: turn_plain::<$t> };
                 &PLAIN
             }
         })*
@@ -432,6 +483,46 @@ mod x86 {
         };
     }
 
+    /// Turns around a block of 16 by 16 floats, in registers.
+    ///
+    /// # Safety
+    /// The processor must have AVX-512, and both blocks must be valid.
+    #[target_feature(enable = "avx512f")]
+    pub(super) unsafe fn turn_f32(from: *const f32, stride: usize, to: *mut f32, to_stride: usize) {
+        // SAFETY: the caller's promise.
+        unsafe {
+            let r: [__m512; 16] = std::array::from_fn(|i| _mm512_loadu_ps(from.add(i * stride)));
+            // Within each quarter of 128 bits: pairs of rows, then fours.
+            let mut t = r;
+            for i in 0..8 {
+                t[2 * i] = _mm512_unpacklo_ps(r[2 * i], r[2 * i + 1]);
+                t[2 * i + 1] = _mm512_unpackhi_ps(r[2 * i], r[2 * i + 1]);
+            }
+            let mut u = t;
+            for i in 0..4 {
+                let [a, b, c, d] = [t[4 * i], t[4 * i + 1], t[4 * i + 2], t[4 * i + 3]];
+                u[4 * i] = _mm512_shuffle_ps::<0b01_00_01_00>(a, c);
+                u[4 * i + 1] = _mm512_shuffle_ps::<0b11_10_11_10>(a, c);
+                u[4 * i + 2] = _mm512_shuffle_ps::<0b01_00_01_00>(b, d);
+                u[4 * i + 3] = _mm512_shuffle_ps::<0b11_10_11_10>(b, d);
+            }
+            // `u[4 * g + k]` holds column `4 * q + k` of rows `4 * g..` in its quarter `q`.
+            for k in 0..4 {
+                let low = _mm512_shuffle_f32x4::<0x88>(u[k], u[4 + k]);
+                let high = _mm512_shuffle_f32x4::<0xdd>(u[k], u[4 + k]);
+                let low2 = _mm512_shuffle_f32x4::<0x88>(u[8 + k], u[12 + k]);
+                let high2 = _mm512_shuffle_f32x4::<0xdd>(u[8 + k], u[12 + k]);
+                let store = |column: usize, v: __m512| {
+                    _mm512_storeu_ps(to.add(column * to_stride), v);
+                };
+                store(k, _mm512_shuffle_f32x4::<0x88>(low, low2));
+                store(k + 8, _mm512_shuffle_f32x4::<0xdd>(low, low2));
+                store(k + 4, _mm512_shuffle_f32x4::<0x88>(high, high2));
+                store(k + 12, _mm512_shuffle_f32x4::<0xdd>(high, high2));
+            }
+        }
+    }
+
     entries! {
         f32_v4: F32x16, "avx512f", 8, 4;
         f64_v4: F64x8, "avx512f", 8, 4;
@@ -441,7 +532,7 @@ mod x86 {
 }
 
 macro_rules! simd {
-    ($t:ty, $v4:ident, $v3:ident, $lanes4:literal, $lanes3:literal) => {
+    ($t:ty, $v4:ident, $v3:ident, $lanes4:literal, $lanes3:literal, $turn:expr) => {
         impl Tiled for $t {
             fn kernel() -> &'static Kernel<$t> {
                 static PLAIN: Kernel<$t> = Kernel {
@@ -449,6 +540,7 @@ macro_rules! simd {
                     lanes: 8,
                     rows: 4,
                     run: plain::<$t>,
+                    turn: turn_plain::<$t>,
                 };
                 #[cfg(target_arch = "x86_64")]
                 {
@@ -457,12 +549,14 @@ macro_rules! simd {
                         lanes: $lanes4,
                         rows: 8,
                         run: x86::$v4,
+                        turn: $turn,
                     };
                     static V3: Kernel<$t> = Kernel {
                         width: 2 * $lanes3,
                         lanes: $lanes3,
                         rows: 6,
                         run: x86::$v3,
+                        turn: turn_plain::<$t>,
                     };
                     if std::arch::is_x86_feature_detected!("avx512f") {
                         return &V4;
@@ -479,5 +573,5 @@ macro_rules! simd {
     };
 }
 
-simd!(f32, f32_v4, f32_v3, 16, 8);
-simd!(f64, f64_v4, f64_v3, 8, 4);
+simd!(f32, f32_v4, f32_v3, 16, 8, x86::turn_f32);
+simd!(f64, f64_v4, f64_v3, 8, 4, turn_plain::<f64>);

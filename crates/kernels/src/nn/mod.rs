@@ -5,6 +5,7 @@ mod batch_sums;
 mod bias;
 mod conv;
 mod depthwise;
+mod dilation;
 mod exp;
 pub(crate) mod float;
 mod lrn;
@@ -12,6 +13,7 @@ mod pool;
 mod resize;
 mod softmax;
 mod top_k;
+mod volume;
 mod window;
 mod xent;
 
@@ -22,10 +24,12 @@ pub(crate) fn register(registry: &mut Registry) {
     bias::register(registry);
     conv::register(registry);
     depthwise::register(registry);
+    dilation::register(registry);
     lrn::register(registry);
     pool::register(registry);
     resize::register(registry);
     softmax::register(registry);
     top_k::register(registry);
+    volume::register(registry);
     xent::register(registry);
 }

@@ -72,6 +72,7 @@ pub(crate) fn input<T: Tiled>(
     let (cg, og) = (g.group_in(), g.group_out());
     let (rows, cols) = (classes(&g.h), classes(&g.w));
     // One set of panels for each pair of classes: taps in the order of the output's pixels.
+    Panels::<T>::check(g.groups, g.taps() * og, cg, limit)?;
     let panels: Vec<Panels<T>> = rows
         .iter()
         .flat_map(|r| cols.iter().map(move |c| (r, c)))
@@ -234,6 +235,7 @@ pub(crate) fn filter<T: Tiled + Arithmetic>(
         .min(g.batch);
     let cuts = (8usize.div_ceil(parts)).min(rows.div_ceil(64));
     let together = MIN_PIXELS.div_ceil(pixels);
+    Panels::<T>::check(g.groups, together * pixels, og, limit)?;
     let mut sums: Vec<T> = vec![T::default(); size * (parts - 1)];
     let shared = Parts::of(&mut sums);
     let grain = if g.work() < super::GRAIN {

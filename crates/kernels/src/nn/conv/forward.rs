@@ -6,7 +6,7 @@ use super::image::Frame;
 use super::shape::Geometry;
 use crate::linalg::tile::{Sweep, Tiled};
 use crate::nn::float::{Parts, assume_set};
-use downpour_graph::Result;
+use downpour_graph::{Result, Status};
 use downpour_runtime::parallel_for;
 
 /// Bytes of a padded block that should stay in the second-level cache.
@@ -69,6 +69,23 @@ impl<T: Tiled> Panels<T> {
         p
     }
 
+    /// Refuses panels of more than `limit` bytes: narrow matrices grow when they are cut.
+    pub(crate) fn check(groups: usize, depth: usize, cols: usize, limit: usize) -> Result<()> {
+        let width = T::kernel().width;
+        let bytes = cols
+            .div_ceil(width)
+            .saturating_mul(width)
+            .saturating_mul(depth)
+            .saturating_mul(groups)
+            .saturating_mul(size_of::<T>());
+        if bytes > limit {
+            return Err(Status::resource_exhausted(format!(
+                "OOM: {groups} matrices of {depth} by {cols} elements are too large"
+            )));
+        }
+        Ok(())
+    }
+
     fn zeros(groups: usize, depth: usize, cols: usize) -> Panels<T> {
         let kernel = T::kernel();
         let group = kernel.packed_len(depth, cols);
@@ -96,6 +113,7 @@ pub(crate) fn run<T: Tiled>(
 ) -> Result<()> {
     let (cg, og) = (g.group_in(), g.group_out());
     let depth = g.taps() * cg;
+    Panels::<T>::check(g.groups, depth, og, limit)?;
     let panels = Panels::rows(g.groups, depth, og, |group, k| {
         &filter[k * g.out_c + group * og..][..og]
     });

@@ -16,6 +16,7 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};
 use downpour_tensor::{DType, Element, Shape, Tensor};
 use forward::Epilogue;
+pub(crate) use forward::Panels;
 use shape::{Direction, Geometry, Params};
 
 /// Multiplications that are worth a thread of their own.
