@@ -144,12 +144,13 @@ fn advance(ctx: &OpContext<'_>, outputs: u64) -> Result<Tensor> {
         }
         before = Some(Tensor::vector(state.as_slice::<i64>()?.to_vec()));
         if let [low, high, ..] = state.make_mut::<i64>()? {
-            let counter = u128::from(*low as u64) | u128::from(*high as u64) << 64;
-            // The product wraps at 64 bits and a "negative" one goes back, as in TensorFlow.
-            let blocks = outputs.wrapping_mul(RESERVED_PER_OUTPUT);
-            let counter = counter.wrapping_add(blocks.into());
-            *low = counter as u64 as i64;
-            *high = (counter >> 64) as u64 as i64;
+            let mut philox = Philox {
+                key: 0,
+                counter: u128::from(*low as u64) | u128::from(*high as u64) << 64,
+            };
+            philox.skip(outputs.wrapping_mul(RESERVED_PER_OUTPUT));
+            *low = philox.counter as u64 as i64;
+            *high = (philox.counter >> 64) as u64 as i64;
         }
         Ok(())
     })?;

@@ -59,8 +59,8 @@ fn compute(
     let shape = Shape::checked([rows as i64, samples as i64])?;
     let mut out = ctx.zeros(dtype, &shape)?;
     if out.num_elements() > 0 {
-        // Rounded up to whole blocks, as TensorFlow reserves.
-        let philox = source(ctx, rows * samples.next_multiple_of(4))?;
+        // As TensorFlow reserves: two words a sample, rounded up to whole blocks.
+        let philox = source(ctx, rows * samples.next_multiple_of(4) * 2)?;
         with_type!(logits.dtype(), T in floats => {
             let odds = |x: &T| f64::from(*x);
             match dtype {

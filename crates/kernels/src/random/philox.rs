@@ -30,9 +30,15 @@ impl Philox {
         }
     }
 
-    /// Leaves out `blocks` blocks.
+    /// Leaves out `blocks` blocks. TensorFlow adds in words of 32 bits and loses the carry in one
+    /// case (a count whose high word is all ones), which a generator told to go back meets.
     pub(crate) fn skip(&mut self, blocks: u64) {
-        self.counter = self.counter.wrapping_add(blocks.into());
+        let (low, high) = (blocks as u32, (blocks >> 32) as u32);
+        let (word0, carry) = (self.counter as u32).overflowing_add(low);
+        let high = high.wrapping_add(carry.into());
+        let (word1, carry) = ((self.counter >> 32) as u32).overflowing_add(high);
+        let upper = ((self.counter >> 64) as u64).wrapping_add(carry.into());
+        self.counter = u128::from(upper) << 64 | u128::from(word1) << 32 | u128::from(word0);
     }
 
     /// This stream without its first `blocks` blocks.
