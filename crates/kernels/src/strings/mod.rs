@@ -6,6 +6,7 @@ mod edit;
 mod format;
 mod hash;
 mod join;
+mod ngrams;
 mod number;
 mod pattern;
 mod printf;
@@ -13,6 +14,7 @@ mod raw;
 mod regex;
 mod split;
 mod substr;
+mod unicode;
 
 use bytes::Bytes;
 use downpour_graph::Result;
@@ -26,11 +28,13 @@ pub(crate) fn register(registry: &mut Registry) {
     format::register(registry);
     hash::register(registry);
     join::register(registry);
+    ngrams::register(registry);
     number::register(registry);
     raw::register(registry);
     regex::register(registry);
     split::register(registry);
     substr::register(registry);
+    unicode::register(registry);
 }
 
 /// Sets output 0 to input 0 with `f` applied to every string. Strings come out no longer than a

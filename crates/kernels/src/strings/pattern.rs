@@ -199,7 +199,7 @@ impl Translator<'_> {
                 _ => return Err(format!("invalid perl operator: {}", &rest[..end])),
             }
         }
-        Err(format!("missing ): {}", self.pattern))
+        Err(format!("invalid perl operator: {rest}"))
     }
 
     /// What follows `\` outside a class.
@@ -493,6 +493,7 @@ mod tests {
             (r"\u0061", r"invalid escape sequence: \u"),
             (r"\é", r"invalid escape sequence: \é"),
             ("(?-u)a", "invalid perl operator: (?-u"),
+            ("(?i", "invalid perl operator: (?i"),
         ] {
             assert_eq!(translate(pattern).unwrap_err(), expect, "{pattern:?}");
         }
