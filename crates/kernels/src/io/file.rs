@@ -63,7 +63,12 @@ fn write(ctx: &mut OpContext<'_>) -> Result<()> {
     create_dirs(storage, dirname(name))?;
     let mut file = storage.create(name)?;
     file.write(contents)?;
+    // TensorFlow writes in place, so its error names the file, not the temporary one.
     file.publish()
+        .map_err(|e| match e.message.split_once("; ") {
+            Some((_, reason)) => Status::new(e.code, format!("{name}; {reason}")),
+            None => e,
+        })
 }
 
 /// Creates a directory with those above it.
