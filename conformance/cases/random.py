@@ -1,7 +1,7 @@
 """Random ops: the very bits TensorFlow draws for given seeds, and the same sequence over runs."""
 import numpy as np
 
-from registry import ALL, INTS, allowed, case, inp, raw, rnd, short, steps, tf
+from registry import ALL, INTS, allowed, case, const, init, inp, raw, rnd, short, steps, tf
 
 EXACT = dict(rtol=0, atol=0)
 SEEDS = [(1, 0), (0, 1), (42, 7), (-3, 2**40 + 5)]
@@ -114,3 +114,90 @@ for name, make in [("glorot_uniform", tf.glorot_uniform_initializer), ("glorot_n
                    ("variance_scaling", tf.variance_scaling_initializer), ("random_normal", tf.random_normal_initializer)]:
     if make is not None:
         case("python/initializer_" + name, lambda make=make: make(seed=3)([5, 4]), **EXACT)
+
+
+def repeated(build, n=3):
+    """The same node, run `n` times: its generator goes on where it stopped."""
+    fetch = build()
+    fetch = list(fetch) if isinstance(fetch, tuple) else fetch
+    return steps(*[fetch] * n)
+
+
+NORMAL = dict(rtol=1e-5, atol=1e-6)
+for name, lo, hi in [("wide", -2.0, 2.0), ("narrow", -1.0, 1.0), ("tail", 3.0, 5.0), ("sliver", 1.0, 1.1), ("below", -np.inf, -1.0), ("above", 2.0, np.inf)]:
+    for t in (tf.float32, tf.float64):
+        case("ParameterizedTruncatedNormal/%s_%s" % (name, short(t)), lambda t=t, lo=lo, hi=hi: repeated(lambda: raw.ParameterizedTruncatedNormal(
+            shape=inp([2, 7]), means=inp(0, t), stdevs=inp(1, t), minvals=inp(lo, t), maxvals=inp(hi, t), seed=3, seed2=5)), **NORMAL)
+case("ParameterizedTruncatedNormal/rows", lambda: repeated(lambda: raw.ParameterizedTruncatedNormal(
+    shape=inp([3, 4]), means=inp([0.0, 10.0, -5.0]), stdevs=inp([1.0, 2.0, 0.5]), minvals=inp([-2.0, 9.0, -6.0]), maxvals=inp([2.0, 10.0, -5.5]), seed=3, seed2=5)), **NORMAL)
+for name, args in [("deviation", (0.0, -1.0, -1.0, 1.0)), ("order", (0.0, 1.0, 1.0, 1.0)), ("unbounded", (0.0, 1.0, -np.inf, np.inf)), ("length", ([0.0] * 3, 1.0, -1.0, 1.0)),
+                   ("rank", ([[0.0]], 1.0, -1.0, 1.0))]:
+    case("ParameterizedTruncatedNormal/bad_" + name, lambda a=args: raw.ParameterizedTruncatedNormal(
+        shape=inp([2, 3]), means=inp(a[0], tf.float32), stdevs=inp(a[1]), minvals=inp(a[2]), maxvals=inp(a[3]), seed=1, seed2=2))
+for shape in ([], [-1], 3):
+    case("ParameterizedTruncatedNormal/shape_%s" % shape, lambda shape=shape: raw.ParameterizedTruncatedNormal(
+        shape=inp(shape, tf.int32), means=inp(0.0), stdevs=inp(1.0), minvals=inp(-1.0), maxvals=inp(1.0), seed=1, seed2=2))
+for out in allowed("RandomPoissonV2", "dtype"):
+    case("RandomPoissonV2/out_" + short(out), lambda out=out: repeated(lambda: raw.RandomPoissonV2(
+        shape=inp([4]), rate=inp([0.5, 9.9, 10.0, 300.0], tf.float32), seed=51, seed2=52, dtype=out)))
+case("RandomPoissonV2/edge", lambda: raw.RandomPoissonV2(shape=inp([2]), rate=inp([0.0, np.inf, 1e9]), seed=1, seed2=2, dtype=tf.float64))
+case("RandomGamma/edge", lambda: raw.RandomGamma(shape=inp([2]), alpha=inp([-1.0, 0.0, np.nan, 1e6]), seed=1, seed2=2), rtol=1e-6)
+case("RandomGamma/bad_shape", lambda: raw.RandomGamma(shape=inp(3), alpha=inp(1.0), seed=1, seed2=2))
+for op, arg in (("StatelessRandomGammaV2", "alpha"), ("StatelessRandomPoisson", "lam")):
+    kw = {} if arg == "alpha" else dict(dtype=tf.int32)
+    case(op, lambda op=op, arg=arg, kw=kw: [getattr(raw, op)(shape=inp(s), seed=inp([1, 2]), **{arg: inp(v, tf.float32)}, **kw)
+                                            for s, v in (([4], 3.0), ([4, 2], [3.0, 20.0]), ([3, 2, 2], [[0.5, 1.0], [2.0, 12.0]]))], rtol=1e-6)
+    case(op + "/bad", lambda op=op, arg=arg, kw=kw: getattr(raw, op)(shape=inp([4, 3]), seed=inp([1, 2]), **{arg: inp([3.0, 20.0])}, **kw))
+case("StatelessRandomGammaV3", lambda: raw.StatelessRandomGammaV3(shape=inp([4, 2]), key=inp([1], tf.uint64, [1]), counter=inp([1, 2], tf.uint64, [2]),
+                                                                alg=inp(1), alpha=inp([3.0, 20.0])), rtol=1e-6)
+case("StatelessShuffle", lambda: [raw.StatelessShuffle(value=inp(rnd(s)), key=inp([1], tf.uint64, [1]), counter=inp([1, 2], tf.uint64, [2]), alg=inp(1))
+                                  for s in ((10,), (7, 2), (), (1,), (0,))])
+for bad in (dict(key=[1, 2]), dict(counter=[[1, 2]]), dict(alg=0), dict(alg=[1])):
+    case("StatelessRandomUniformV2/bad_%s" % bad, lambda bad=bad: raw.StatelessRandomUniformV2(
+        shape=inp([2]), key=inp(bad.get("key", [1]), tf.uint64), counter=inp(bad.get("counter", [1, 2]), tf.uint64), alg=inp(bad.get("alg", 1))))
+
+TRUE = [[1], [2], [7]]
+for unique in (False, True):
+    for op in ("UniformCandidateSampler", "LogUniformCandidateSampler", "LearnedUnigramCandidateSampler", "ThreadUnsafeUnigramCandidateSampler"):
+        case("%s/%s" % (op, unique), lambda op=op, unique=unique: repeated(lambda: getattr(raw, op)(
+            true_classes=inp(TRUE, tf.int64), num_true=1, num_sampled=6, unique=unique, range_max=10, seed=61, seed2=62)))
+    case("FixedUnigramCandidateSampler/%s" % unique, lambda unique=unique: repeated(lambda: raw.FixedUnigramCandidateSampler(
+        true_classes=inp([[1], [2]], tf.int64), num_true=1, num_sampled=3, unique=unique, range_max=6, unigrams=[1.0, 2.0, 3.0, 4.0],
+        num_reserved_ids=2, distortion=0.75, seed=61, seed2=62)))
+    case("AllCandidateSampler/%s" % unique, lambda unique=unique: list(raw.AllCandidateSampler(
+        true_classes=inp(TRUE, tf.int64), num_true=1, num_sampled=8, unique=unique, seed=1, seed2=2)))
+case("LogUniformCandidateSampler/large", lambda: repeated(lambda: raw.LogUniformCandidateSampler(
+    true_classes=inp(rnd((20, 3), tf.int64, 0, 9999), tf.int64), num_true=3, num_sampled=64, unique=True, range_max=10000, seed=7, seed2=8)))
+for name, kw in [("range", dict(num_sampled=11)), ("columns", dict(num_true=2)), ("rank", dict(true=[1])), ("outside", dict(true=[[10]])), ("negative", dict(true=[[-1]]))]:
+    case("UniformCandidateSampler/bad_" + name, lambda kw=kw: list(raw.UniformCandidateSampler(
+        true_classes=inp(kw.get("true", TRUE), tf.int64), num_true=kw.get("num_true", 1), num_sampled=kw.get("num_sampled", 4), unique=True, range_max=10, seed=1, seed2=2)))
+for name, kw in [("none", {}), ("size", dict(unigrams=[1.0, 2.0])), ("both", dict(unigrams=[1.0], vocab_file="/none")), ("file", dict(vocab_file="/none"))]:
+    case("FixedUnigramCandidateSampler/bad_" + name, lambda kw=kw: list(raw.FixedUnigramCandidateSampler(
+        true_classes=inp(TRUE, tf.int64), num_true=1, num_sampled=2, unique=False, range_max=10, seed=1, seed2=2, **kw)))
+case("ComputeAccidentalHits", lambda: list(raw.ComputeAccidentalHits(true_classes=inp([[1, 2], [3, 4]], tf.int64), sampled_candidates=inp([2, 3, 2, 9, 4], tf.int64), num_true=2)))
+case("ComputeAccidentalHits/columns", lambda: list(raw.ComputeAccidentalHits(true_classes=inp([[1, 2]], tf.int64), sampled_candidates=inp([2], tf.int64), num_true=1)))
+case("ComputeAccidentalHits/rank", lambda: list(raw.ComputeAccidentalHits(true_classes=inp([[1, 2]], tf.int64), sampled_candidates=inp([[2]], tf.int64), num_true=2)))
+
+
+def generator(build, state=(5, 6, 7), n=2):
+    """An op on a generator's state, and the state it leaves."""
+    handle = raw.VarHandleOp(dtype=tf.int64, shape=[len(state)])
+    init(raw.AssignVariableOp(resource=handle, value=const(np.array(state, np.int64))))
+    fetch = build(handle)
+    with tf.control_dependencies([fetch]):
+        after = raw.ReadVariableOp(resource=handle, dtype=tf.int64)
+    return steps(*[[after] if isinstance(fetch, tf.Operation) else [fetch, after]] * n)
+
+
+for op in ("StatefulUniform", "StatefulStandardNormalV2", "StatefulTruncatedNormal"):
+    for t in (tf.float16, tf.float32, tf.float64):
+        case("%s/%s" % (op, short(t)), lambda op=op, t=t: generator(lambda h: getattr(raw, op)(resource=h, algorithm=inp(1, tf.int64), shape=inp([5]), dtype=t)), **EXACT)
+for t in INTS:
+    case("StatefulUniformInt/" + short(t), lambda t=t: generator(lambda h: raw.StatefulUniformInt(
+        resource=h, algorithm=inp(1, tf.int64), shape=inp([5]), minval=inp(1, t), maxval=inp(100, t))))
+for t in (tf.int32, tf.int64, tf.uint32, tf.uint64):
+    case("StatefulUniformFullInt/" + short(t), lambda t=t: generator(lambda h: raw.StatefulUniformFullInt(resource=h, algorithm=inp(1, tf.int64), shape=inp([5]), dtype=t)))
+for alg in (0, 1, 2, 3):
+    case("RngReadAndSkip/%d" % alg, lambda alg=alg: generator(lambda h: raw.RngReadAndSkip(resource=h, alg=inp(alg), delta=inp(10, tf.uint64))))
+    case("RngSkip/%d" % alg, lambda alg=alg: generator(lambda h: raw.RngSkip(resource=h, algorithm=inp(alg, tf.int64), delta=inp(-10, tf.int64))))
+case("StatefulUniform/short_state", lambda: generator(lambda h: raw.StatefulUniform(resource=h, algorithm=inp(1, tf.int64), shape=inp([5])), state=(1, 2)))

@@ -90,3 +90,73 @@ case("RegexReplace/invalid", lambda: raw.RegexReplace(input=inp(["a"]), pattern=
 case("ShardedFilename", lambda: [raw.ShardedFilename(basename=inp("dir/x"), shard=inp(3), num_shards=inp(12)), raw.ShardedFilespec(basename=inp("dir/x"), num_shards=inp(12))])
 case("Equal/strings", lambda: [raw.Equal(x=inp(["a", "b"]), y=inp(["a", "c"])), raw.NotEqual(x=inp(["a", "b"]), y=inp("a"))])
 case("const/strings_fold", lambda: raw.StringJoin(inputs=[const(["a", "b"]), const(["c", "d"])], separator="/"))
+
+
+
+def as_bytes(values):
+    return np.array([v.encode() if isinstance(v, str) else v for v in values], object)
+
+
+SPACED = [" a b  c ", "", "1::2::::3", "::", "\t x\n"]
+for sep in ("", " ", "::", "x"):
+    for limit in (-1, 0, 1, 2):
+        case("StringSplitV2/%r_%d" % (sep, limit), lambda sep=sep, limit=limit: list(raw.StringSplitV2(input=inp(SPACED), sep=inp(sep), maxsplit=limit)))
+for name, value, sep in [("rank", "a", ""), ("sep", ["a"], [""])]:
+    case("StringSplitV2/bad_" + name, lambda value=value, sep=sep: list(raw.StringSplitV2(input=inp(value), sep=inp(sep))))
+    case("StringSplit/bad_" + name, lambda value=value, sep=sep: list(raw.StringSplit(input=inp(value), delimiter=inp(sep))))
+PATTERNS = [r"\w+", r"\d", r"\s", r"\S+", r"\bab\b", r"[[:alpha:]]+", r"[^a]+", r"(?i)AB", r"a{2,3}", r"a{,2}", r"\pL+", r"\p{Greek}", r"\x41", r"\Qa.b\E", r"(?P<n>a)b",
+            r"a|ab|abc", r".", r"..", r"^ab$", r"\Aab\z", r"[]a]+", r"[a\-z]+", r"\C+", r"(?s).+", r"(?U)a+", r"[&&]+", "é", r"\.", r"(|a)+"]
+TEXTS = as_bytes(["ab", "aab", "aaa", "a{,2}", "Σ", "é", "\n", " ", "7", "A", "a.b", "a-", "]a", "", "&&", "a\nb", b"\xff", "abc", "٣"])
+for pattern in PATTERNS:
+    case("RegexFullMatch/re2_%s" % pattern, lambda p=pattern: raw.RegexFullMatch(input=inp(TEXTS), pattern=inp(p)))
+    case("RegexReplace/re2_%s" % pattern, lambda p=pattern: [raw.RegexReplace(input=inp(TEXTS), pattern=inp(p), rewrite=inp(r), replace_global=g)
+                                                            for r in ("<\\0>", "", "\\\\") for g in (True, False)])
+for pattern in ["(", "a\\", "[a", "*a", "a**", "a{2000}", "(?<x>a)", r"\1", "(?=a)", "(?x)a", r"\Z", r"\u0061", "[z-a]", "a)", "[[:bogus:]]", "(?P<>a)", r"\pX", "a{2}{3}", "(?i"]:
+    case("RegexFullMatch/bad_%s" % pattern, lambda p=pattern: raw.RegexFullMatch(input=inp(["a"]), pattern=inp(p)))
+    case("StaticRegexReplace/bad_%s" % pattern, lambda p=pattern: raw.StaticRegexReplace(input=inp(["a"]), pattern=p, rewrite=""))
+for rewrite in ["\\1\\2", "\\3", "\\", "\\x", "$0"]:
+    case("RegexReplace/rewrite_%s" % rewrite, lambda r=rewrite: raw.RegexReplace(input=inp(["abcabc", ""]), pattern=inp("(b)(c)?"), rewrite=inp(r)))
+case("RegexReplace/shapes", lambda: [raw.RegexReplace(input=inp(["a"]), pattern=inp(p), rewrite=inp(r)) for p, r in ((["a"], "b"),)])
+case("RegexReplace/rewrite_shape", lambda: raw.RegexReplace(input=inp(["a"]), pattern=inp("a"), rewrite=inp(["b"])))
+for t in allowed("DecodePaddedRaw", "out_type"):
+    case("DecodePaddedRaw/" + short(t), lambda t=t: [raw.DecodePaddedRaw(input_bytes=inp([b"abcdefghijk", b"x", b""]), fixed_length=inp(16), out_type=t, little_endian=le)
+                                                   for le in (True, False)])
+for length in (0, -2, 5, [4]):
+    case("DecodePaddedRaw/length_%s" % length, lambda length=length: raw.DecodePaddedRaw(input_bytes=inp([b"ab"]), fixed_length=inp(length), out_type=tf.int16))
+for bad in ("a", "=", "YWJjZ", "a+/b", "YQ=", "YQ==="):
+    case("DecodeBase64/bad_%s" % bad, lambda bad=bad: raw.DecodeBase64(input=inp([bad])))
+for it in INTS:
+    for shape, ids, n in [(["a", "b", "c"], [0, 1, 0], 3), ([["a", "b"], ["c", "d"], ["e", "f"]], [1, 0, 1], 2), ([["a", "b"], ["c", "d"]], [[0, 1], [0, 2]], 3),
+                          (["a"], [-1], 3), (["a"], [3], 3), (["a"], [0, 1], 3), (["a"], [0], -3), (["a"], [0], [3]), ("a", 0, 3)]:
+        case("UnsortedSegmentJoin/%s_%s_%s_%s" % (short(it), shape, ids, n), lambda shape=shape, ids=ids, n=n, it=it: raw.UnsortedSegmentJoin(
+            inputs=inp(shape), segment_ids=inp(ids, it), num_segments=inp(n), separator=":"))
+for it in INTS:
+    for splits in ([0, 3, 5], [0, 1, 1, 5], [0, 5]):
+        for widths in ([2], [3, 2], [1], [9]):
+            for pad in (-1, 0, 1):
+                case("StringNGrams/%s_%s_%s_%d" % (short(it), splits, widths, pad), lambda it=it, splits=splits, widths=widths, pad=pad: [
+                    list(raw.StringNGrams(data=inp(["a", "b", "c", "d", "e"]), data_splits=inp(splits, it), separator="|", ngram_widths=widths, left_pad="L", right_pad="R",
+                                          pad_width=pad, preserve_short_sequences=keep)) for keep in (False, True)])
+for splits in ([1, 5], [0, 6], [0, 4], [0, 3, 2, 5], [0], []):
+    case("StringNGrams/bad_%s" % splits, lambda splits=splits: list(raw.StringNGrams(
+        data=inp(["a", "b", "c", "d", "e"]), data_splits=inp(splits, tf.int64), separator="|", ngram_widths=[2], left_pad="L", right_pad="R", pad_width=-1, preserve_short_sequences=False)))
+FAULTY = as_bytes(["aé", b"\xff\xfea", "", "\U0001f600x", b"\xe2\x82", b"a\x01\x00b", b"\xed\xa0\x80", b"\xc0\x80", b"\xf0\x9f\x98", b"\xf4\x90\x80\x80", b"\xe2a\x82"])
+for errors in ("replace", "ignore", "strict"):
+    for encoding in ("UTF-8", "UTF-16-BE", "UTF-32-BE", "US-ASCII", "ISO-8859-1", "utf-16-le", "UTF-16", "bogus"):
+        case("UnicodeDecode/%s_%s" % (errors, encoding), lambda errors=errors, encoding=encoding: [
+            list(raw.UnicodeDecode(input=inp(FAULTY), input_encoding=encoding, errors=errors)),
+            list(raw.UnicodeDecodeWithOffsets(input=inp(FAULTY), input_encoding=encoding, errors=errors, replacement_char=65))])
+        for out in ("UTF-8", "UTF-16-BE", "UTF-32-BE"):
+            case("UnicodeTranscode/%s_%s_%s" % (errors, encoding, out), lambda errors=errors, encoding=encoding, out=out: raw.UnicodeTranscode(
+                input=inp(FAULTY), input_encoding=encoding, output_encoding=out, errors=errors))
+    for out in ("UTF-8", "UTF-16-BE", "UTF-32-BE"):
+        case("UnicodeEncode/%s_%s" % (errors, out), lambda errors=errors, out=out: raw.UnicodeEncode(
+            input_values=inp([97, 233, 0x1f600, 0xfffe]), input_splits=inp([0, 1, 4], tf.int64), output_encoding=out, errors=errors))
+        case("UnicodeEncode/faulty_%s_%s" % (errors, out), lambda errors=errors, out=out: raw.UnicodeEncode(
+            input_values=inp([97, 0xd800, 0x110000, -1]), input_splits=inp([0, 4], tf.int64), output_encoding=out, errors=errors))
+case("UnicodeDecode/control", lambda: [list(raw.UnicodeDecode(input=inp(FAULTY), input_encoding="UTF-8", replace_control_characters=True)),
+                                       raw.UnicodeTranscode(input=inp(FAULTY), input_encoding="UTF-8", output_encoding="UTF-8", replace_control_characters=True)])
+for splits in ([0, 5], [1], [], [0], [0, 2, 1, 2]):
+    case("UnicodeEncode/splits_%s" % splits, lambda splits=splits: raw.UnicodeEncode(input_values=inp([97, 98]), input_splits=inp(splits, tf.int64), output_encoding="UTF-8"))
+for key in ([1], [1, 2, 3]):
+    case("StringToHashBucketStrong/key_%s" % key, lambda key=key: raw.StringToHashBucketStrong(input=inp(WORDS), num_buckets=1000, key=key))
