@@ -237,9 +237,7 @@ fn unravel(ctx: &mut OpContext<'_>) -> Result<()> {
         };
     }
     let values = ints(indices)?;
-    // An empty list of dims admits no index at all.
-    let limit = if sizes.is_empty() { 0 } else { product };
-    if values.iter().any(|&v| v >= limit) {
+    if values.iter().any(|&v| v >= product) {
         return invalid("index is out of bound as with dims".to_owned());
     }
     let (n, rank) = (values.len(), sizes.len());

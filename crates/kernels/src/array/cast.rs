@@ -4,6 +4,7 @@
 //! shows: toward zero; NaN and what does not fit gives the 32- or 64-bit "indefinite" integer,
 //! of which narrower types keep the low bits.
 
+use super::dtypes::COMMON;
 use crate::types::with_type;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, parallel_ranges};
@@ -27,7 +28,7 @@ fn cast(b: &KernelBuilder<'_>) -> Result<Built> {
             Ok(())
         });
     }
-    let known = |t: DType| super::COMMON.contains(&t);
+    let known = |t: DType| COMMON.contains(&t);
     if !known(from) || !known(to) {
         return Err(Status::unimplemented(format!(
             "Cast {from} to {to} is not supported"

@@ -1,6 +1,7 @@
 //! Choosing by a condition: `Where`, `Select`, `SelectV2`, `OneHot`.
 
 use super::cast::Source;
+use super::dtypes::{ALL, COMMON};
 use super::tile::broadcast;
 use super::units::{Unit, room, with_unit};
 use crate::args::{axis as wrap, ints};
@@ -11,13 +12,9 @@ use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Dims, Shape, Tensor};
 
 pub(crate) fn register(r: &mut Registry) {
-    r.add_typed("Where", &[("T", super::COMMON)], |_| {
-        Built::cheap(where_true)
-    });
-    r.add_typed("Select", &[("T", super::ALL)], |_| Built::cheap(select));
-    r.add_typed("SelectV2", &[("T", super::ALL)], |_| {
-        Built::cheap(select_v2)
-    });
+    r.add_typed("Where", &[("T", COMMON)], |_| Built::cheap(where_true));
+    r.add_typed("Select", &[("T", ALL)], |_| Built::cheap(select));
+    r.add_typed("SelectV2", &[("T", ALL)], |_| Built::cheap(select_v2));
     r.add_typed(
         "OneHot",
         &[
@@ -25,7 +22,7 @@ pub(crate) fn register(r: &mut Registry) {
                 "TI",
                 &[DType::UInt8, DType::Int8, DType::Int32, DType::Int64],
             ),
-            ("T", super::ALL),
+            ("T", ALL),
         ],
         one_hot,
     );

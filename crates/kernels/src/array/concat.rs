@@ -1,66 +1,12 @@
 //! Joining tensors along a dimension, old (`Concat`) or new (`Pack`).
 
+use super::dtypes::{COMMON_AND_STRING, CONCAT, PACK};
 use super::units::{Unit, room, with_unit};
 use crate::args::{axis as wrap, int_tensor, ints};
 use crate::types::INDEX;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Dims, Shape, Tensor};
-
-const CONCAT: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-    DType::QInt8,
-    DType::QUInt8,
-    DType::QInt16,
-    DType::QUInt16,
-    DType::QInt32,
-    DType::Float8E5M2,
-    DType::Float8E4M3Fn,
-];
-
-/// What `Pack` and `Gather` take: everything `Concat` takes, and handles.
-pub(super) const PACK: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-    DType::Resource,
-    DType::Variant,
-    DType::QInt8,
-    DType::QUInt8,
-    DType::QInt16,
-    DType::QUInt16,
-    DType::QInt32,
-    DType::Float8E5M2,
-    DType::Float8E4M3Fn,
-];
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("ConcatV2", &[("T", CONCAT)], |_| {
@@ -81,7 +27,7 @@ pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Pack", &[("T", PACK)], pack);
     r.add_typed(
         "ParallelConcat",
-        &[("T", super::COMMON_AND_STRING)],
+        &[("T", COMMON_AND_STRING)],
         parallel_concat,
     );
 }

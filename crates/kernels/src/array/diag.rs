@@ -1,5 +1,6 @@
 //! Diagonals of tensors (`Diag`) and of batches of matrices (`MatrixDiag…`), and bands.
 
+use super::dtypes::{COMMON, DIAG};
 use super::units::{Unit, with_unit};
 use crate::args::{int, ints, shape_of};
 use crate::types::{INDEX, NUMBERS};
@@ -7,20 +8,10 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Dims, Shape};
 
-const DIAG: &[DType] = &[
-    DType::Half,
-    DType::Float,
-    DType::Double,
-    DType::Int32,
-    DType::Int64,
-    DType::Complex64,
-    DType::Complex128,
-];
-
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Diag", &[("T", DIAG)], |_| Built::cheap(diag));
     r.add_typed("DiagPart", &[("T", DIAG)], |_| Built::cheap(diag_part));
-    let common = [("T", super::COMMON)];
+    let common = [("T", COMMON)];
     for op in [
         "MatrixDiag",
         "BatchMatrixDiag",
@@ -56,7 +47,7 @@ pub(crate) fn register(r: &mut Registry) {
     }
     r.add_typed(
         "MatrixBandPart",
-        &[("T", super::COMMON), ("Tindex", INDEX)],
+        &[("T", COMMON), ("Tindex", INDEX)],
         |_| Built::cheap(band_part),
     );
     r.add_typed("BatchMatrixBandPart", &[("T", NUMBERS)], |_| {

@@ -1,6 +1,7 @@
 //! `EditDistance`: how many insertions, deletions and substitutions lead from each hypothesis
 //! sequence to its truth.
 
+use super::dtypes::COMMON_AND_STRING;
 use super::unique::{Key, keys};
 use crate::args::{ints, shape_of};
 use downpour_graph::{Result, Status};
@@ -9,11 +10,7 @@ use downpour_tensor::{DType, Tensor};
 use std::cmp::Ordering;
 
 pub(crate) fn register(r: &mut Registry) {
-    r.add_typed(
-        "EditDistance",
-        &[("T", super::COMMON_AND_STRING)],
-        edit_distance,
-    );
+    r.add_typed("EditDistance", &[("T", COMMON_AND_STRING)], edit_distance);
 }
 
 fn invalid<T>(text: String) -> Result<T> {

@@ -1,5 +1,6 @@
 //! Tensors made from little: fills, zeros, ones, ranges.
 
+use super::dtypes::{COMMON, COMMON_AND_STRING, FILL, RANGE};
 use super::units::{Unit, with_unit};
 use crate::args::{int, shape};
 use crate::types::{INDEX, with_type};
@@ -9,52 +10,15 @@ use downpour_tensor::{DType, Element, Shape, Tensor};
 use half::{bf16, f16};
 use num_traits::{One, Zero};
 
-const FILL: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-    DType::Resource,
-    DType::Variant,
-    DType::QInt8,
-    DType::QUInt8,
-    DType::QInt16,
-    DType::QUInt16,
-    DType::QInt32,
-    DType::Int4,
-    DType::UInt4,
-];
-
-const RANGE: &[DType] = &[
-    DType::Half,
-    DType::BFloat16,
-    DType::Float,
-    DType::Double,
-    DType::Int32,
-    DType::Int64,
-];
-
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Fill", &[("T", FILL), ("index_type", INDEX)], |_| {
         Built::cheap(fill)
     });
-    r.add_typed("ZerosLike", &[("T", super::COMMON_AND_STRING)], |_| {
+    r.add_typed("ZerosLike", &[("T", COMMON_AND_STRING)], |_| {
         Built::cheap(zeros_like)
     });
-    r.add_typed("OnesLike", &[("T", super::COMMON)], ones_like);
-    r.add_typed("Empty", &[("dtype", super::COMMON_AND_STRING)], empty);
+    r.add_typed("OnesLike", &[("T", COMMON)], ones_like);
+    r.add_typed("Empty", &[("dtype", COMMON_AND_STRING)], empty);
     r.add_typed("Range", &[("Tidx", RANGE)], range);
     r.add_typed(
         "LinSpace",

@@ -1,7 +1,6 @@
 //! Taking elements by index: `Gather`, `GatherV2`, `GatherNd`.
 
-use super::concat::PACK;
-use super::slice::STRIDED;
+use super::dtypes::{PACK, STRIDED};
 use super::units::{Unit, room, with_unit};
 use crate::args::ints;
 use downpour_graph::{Result, Status};

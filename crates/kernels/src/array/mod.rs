@@ -6,6 +6,7 @@ mod cast;
 mod choose;
 mod concat;
 mod diag;
+mod dtypes;
 mod edit_distance;
 mod fill;
 mod gather;
@@ -26,73 +27,12 @@ mod transpose;
 mod unique;
 mod units;
 
+pub(crate) use dtypes::{COMMON, COMMON_AND_STRING, STRIDED};
 pub(crate) use gather::{BadIndices, Tuples, gather_rows, gather_slices, position};
-pub(crate) use slice::{STRIDED, overwrite_slice};
+pub(crate) use slice::overwrite_slice;
 pub(crate) use slice_spec::{Masks, SliceSpec};
 
 use downpour_runtime::Registry;
-use downpour_tensor::DType;
-
-/// Numbers and bool.
-pub(crate) const COMMON: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-];
-
-/// Numbers, bool and string.
-pub(crate) const COMMON_AND_STRING: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-];
-
-/// Every type with a meaning to CPU kernels: numbers, bool, string and handles.
-const ALL: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-    DType::Resource,
-    DType::Variant,
-];
 
 pub(crate) fn register(registry: &mut Registry) {
     bins::register(registry);

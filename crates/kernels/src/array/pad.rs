@@ -1,5 +1,6 @@
 //! Padding with a constant or with a mirror image, and the mirror's gradient.
 
+use super::dtypes::PAD;
 use super::strided::{Walk, place, strides_of};
 use super::units::{Unit, room, with_unit};
 use crate::args::{ints, shape_of};
@@ -8,28 +9,6 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Dims, Element, Shape, Tensor};
 use std::ops::Add;
-
-const PAD: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-    DType::QInt8,
-    DType::QUInt8,
-    DType::QInt32,
-];
 
 pub(crate) fn register(r: &mut Registry) {
     let types = [("T", PAD), ("Tpaddings", INDEX)];

@@ -1,5 +1,6 @@
 //! Dealing rows out to several tensors and putting them together again.
 
+use super::dtypes::{ALL, STITCH};
 use super::gather::position;
 use super::units::{Unit, with_unit};
 use crate::args::ints;
@@ -7,31 +8,8 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};
 use downpour_tensor::{DType, Dims, Shape};
 
-const STITCH: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-    DType::Variant,
-    DType::QInt8,
-    DType::QUInt8,
-    DType::QInt32,
-];
-
 pub(crate) fn register(r: &mut Registry) {
-    r.add_typed("DynamicPartition", &[("T", super::ALL)], |_| {
+    r.add_typed("DynamicPartition", &[("T", ALL)], |_| {
         Built::cheap(partition)
     });
     for op in ["DynamicStitch", "ParallelDynamicStitch"] {

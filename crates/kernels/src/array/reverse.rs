@@ -1,5 +1,6 @@
 //! Turning dimensions round: `Reverse`, `ReverseV2`, `ReverseSequence`, `Roll`.
 
+use super::dtypes::{ALL, COMMON_AND_STRING};
 use super::strided::{Walk, gathered, strides_of};
 use super::units::{Unit, room, with_unit};
 use crate::args::{axis as wrap, ints};
@@ -9,22 +10,22 @@ use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{Dims, Tensor};
 
 pub(crate) fn register(r: &mut Registry) {
-    r.add_typed("Reverse", &[("T", super::COMMON_AND_STRING)], |_| {
+    r.add_typed("Reverse", &[("T", COMMON_AND_STRING)], |_| {
         Built::cheap(reverse)
     });
     r.add_typed(
         "ReverseV2",
-        &[("T", super::COMMON_AND_STRING), ("Tidx", INDEX)],
+        &[("T", COMMON_AND_STRING), ("Tidx", INDEX)],
         |_| Built::cheap(reverse_v2),
     );
     r.add_typed(
         "ReverseSequence",
-        &[("T", super::COMMON_AND_STRING), ("Tlen", INDEX)],
+        &[("T", COMMON_AND_STRING), ("Tlen", INDEX)],
         reverse_sequence,
     );
     r.add_typed(
         "Roll",
-        &[("T", super::ALL), ("Tshift", INDEX), ("Taxis", INDEX)],
+        &[("T", ALL), ("Tshift", INDEX), ("Taxis", INDEX)],
         |_| Built::cheap(roll),
     );
 }

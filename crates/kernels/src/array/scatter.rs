@@ -1,6 +1,7 @@
 //! Writing by index: `ScatterNd` and the `TensorScatter…` ops. Tuples are applied in their order,
 //! so duplicates accumulate, or the last one stays.
 
+use super::dtypes::{COMMON, COMMON_AND_STRING};
 use super::gather::{BadIndices, Tuples, split_last};
 use crate::args::{ints, shape_of};
 use crate::types::{INDEX, NUMBERS, REALS, with_type};
@@ -13,12 +14,12 @@ use std::ops::{Add, Sub};
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed(
         "ScatterNd",
-        &[("T", super::COMMON_AND_STRING), ("Tindices", INDEX)],
+        &[("T", COMMON_AND_STRING), ("Tindices", INDEX)],
         scatter_nd,
     );
     r.add_typed(
         "TensorScatterUpdate",
-        &[("T", super::COMMON_AND_STRING), ("Tindices", INDEX)],
+        &[("T", COMMON_AND_STRING), ("Tindices", INDEX)],
         |b| tensor_scatter(b, Op::Update),
     );
     let numbers = [("T", NUMBERS), ("Tindices", INDEX)];
@@ -29,7 +30,7 @@ pub(crate) fn register(r: &mut Registry) {
     r.add_typed("TensorScatterMax", &reals, |b| tensor_scatter(b, Op::Max));
     r.add_typed(
         "ScatterNdNonAliasingAdd",
-        &[("T", super::COMMON), ("Tindices", INDEX)],
+        &[("T", COMMON), ("Tindices", INDEX)],
         non_aliasing_add,
     );
 }

@@ -1,65 +1,14 @@
 //! `Slice`, `StridedSlice`, its gradient, and writing into a slice.
 
+use super::dtypes::{SLICE, STRIDED};
 use super::slice_spec::{Masks, SliceSpec};
 use super::split::part;
 use super::strided::{Walk, gathered, place, strides_of};
 use super::units::{Unit, with_unit};
 use crate::args::{ints, shape_of};
-use crate::broadcast::Broadcast;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Dims, Shape, Tensor};
-
-const SLICE: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-    DType::QInt8,
-    DType::QUInt8,
-    DType::QInt32,
-    DType::Float8E5M2,
-    DType::Float8E4M3Fn,
-];
-
-/// `SLICE` and handles: what `StridedSlice` and `GatherNd` take.
-pub(crate) const STRIDED: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-    DType::Resource,
-    DType::Variant,
-    DType::QInt8,
-    DType::QUInt8,
-    DType::QInt32,
-    DType::Float8E5M2,
-    DType::Float8E4M3Fn,
-];
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Slice", &[("T", SLICE)], |_| Built::cheap(slice));
@@ -208,7 +157,7 @@ pub(crate) fn overwrite_slice(
     if spec.shape.num_elements() == 0 {
         return Ok(());
     }
-    let fits = Broadcast::new(value.dims(), &spec.shape).is_some_and(|b| b.shape == spec.shape);
+    let fits = super::tile::broadcast_walk(value.dims(), &spec.shape).is_some();
     if !fits {
         return Err(Status::invalid_argument(format!(
             "Cannot broadcast input shape {} into final shape {}",

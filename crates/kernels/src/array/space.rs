@@ -1,5 +1,6 @@
 //! Moving blocks of space into batch or depth, and back.
 
+use super::dtypes::{ALL, SPACE_TO_DEPTH};
 use super::strided::{Walk, collect, gathered, place, strides_of};
 use super::units::{Unit, room, with_unit};
 use crate::args::{ints, shape_of};
@@ -7,28 +8,6 @@ use crate::types::REALS;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Dims, Shape, Tensor};
-
-const SPACE_TO_DEPTH: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-    DType::Resource,
-    DType::Variant,
-    DType::QInt8,
-];
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("SpaceToBatch", &[("T", REALS)], |b| {
@@ -58,7 +37,7 @@ pub(crate) fn register(r: &mut Registry) {
         })
     });
     r.add_typed("SpaceToDepth", &[("T", SPACE_TO_DEPTH)], space_to_depth);
-    r.add_typed("DepthToSpace", &[("T", super::ALL)], depth_to_space);
+    r.add_typed("DepthToSpace", &[("T", ALL)], depth_to_space);
 }
 
 fn invalid<T>(text: String) -> Result<T> {

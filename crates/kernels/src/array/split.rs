@@ -1,8 +1,8 @@
 //! Taking tensors apart along a dimension. Parts that lie together in memory are windows on the
 //! input, not copies.
 
+use super::dtypes::{MOVABLE, SPLIT};
 use super::strided::{Walk, gathered};
-use super::transpose::MOVABLE;
 use crate::args::{axis as wrap, ints};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
@@ -10,32 +10,6 @@ use downpour_tensor::{DType, Dims, Tensor};
 
 /// Bytes from which sharing memory beats copying: a small part should not keep a large tensor.
 const SHARE: usize = 4 << 10;
-
-const SPLIT: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-    DType::Resource,
-    DType::Variant,
-    DType::QUInt8,
-    DType::Int4,
-    DType::UInt4,
-    DType::Float8E5M2,
-    DType::Float8E4M3Fn,
-];
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Split", &[("T", SPLIT)], |_| Built::cheap(split));

@@ -1,7 +1,7 @@
 //! Repeating a tensor: `Tile` and `BroadcastTo`.
 
+use super::dtypes::{ALL, MOVABLE};
 use super::strided::{Walk, gathered, strides_of};
-use super::transpose::MOVABLE;
 use crate::args::{ints, shape_of};
 use crate::types::INDEX;
 use downpour_graph::{Result, Status};
@@ -50,7 +50,7 @@ fn tile(ctx: &mut OpContext<'_>) -> Result<()> {
     }
     let dtype = input.dtype();
     // TensorFlow's kernel leaves this one out.
-    let known = super::ALL.contains(&dtype) && dtype != DType::UInt16;
+    let known = ALL.contains(&dtype) && dtype != DType::UInt16;
     if !known && shape.num_elements() > 0 {
         return Err(Status::unimplemented(format!(
             "TileOp : The input data type is not supported, DataType : {dtype}, Dimension : {}",

@@ -1,5 +1,6 @@
 //! Permuting dimensions.
 
+use super::dtypes::MOVABLE;
 use super::strided::{Walk, gathered, strides_of};
 use crate::args::ints;
 use crate::types::{INDEX, with_type};
@@ -7,30 +8,6 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};
 use downpour_tensor::{DType, Dims, Shape, Tensor};
 use num_complex::Complex;
-
-/// What `Transpose`, `Unpack` and `BroadcastTo` take.
-pub(super) const MOVABLE: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-    DType::Resource,
-    DType::Variant,
-    DType::Float8E5M2,
-    DType::Float8E4M3Fn,
-];
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Transpose", &[("T", MOVABLE)], |_| {

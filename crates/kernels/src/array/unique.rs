@@ -3,6 +3,7 @@
 //! Values are told apart as `==` does: NaN equals nothing, 0.0 equals -0.0. Hashing therefore goes
 //! by a key that maps equal values to equal keys, and NaNs never meet.
 
+use super::dtypes::{LIST_DIFF, UNIQUE};
 use super::units::{Unit, with_unit};
 use crate::args::{axis as wrap, int_tensor, ints};
 use crate::types::INDEX;
@@ -13,39 +14,6 @@ use downpour_tensor::{DType, Dims, Shape, Tensor};
 use num_complex::{Complex32, Complex64};
 use std::collections::HashMap;
 use std::hash::Hash;
-
-const UNIQUE: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::String,
-];
-
-const LIST_DIFF: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::String,
-];
 
 pub(crate) fn register(r: &mut Registry) {
     for op in [

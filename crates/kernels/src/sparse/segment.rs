@@ -200,7 +200,7 @@ fn sorted(b: &KernelBuilder<'_>, op: Reduction) -> Result<Built> {
         }
         let ids = ints(ids)?;
         let rows = ids.last().map_or(0, |&id| id.saturating_add(1));
-        if rows < 0 {
+        if rows < 0 || (rows == 0 && !ids.is_empty()) {
             return invalid("segment ids must be >= 0".to_owned());
         }
         let shape = with_rows(&data.dims()[1..], rows as usize)?;
