@@ -52,22 +52,24 @@ def step_time(build):
 
 def throughput(bench, build):
     import tensorflow.compat.v1 as tf
-    running, samples = {}, {"ours": [], "theirs": []}
+    running, sessions, samples = {}, {}, {"ours": [], "theirs": []}
     with tf.Graph().as_default() as graph:
         tf.set_random_seed(1234)
         fetches, feed = build()
         init = tf.global_variables_initializer()
     try:
         for side in samples:
-            server = running[side] = bench.start(side)
-            server.session = tf.Session(server.target, graph=graph)
-            server.session.run(init)
+            running[side] = bench.start(side)
+            sessions[side] = tf.Session(running[side].target, graph=graph)
+            sessions[side].run(init)
             for _ in range(bench.warmup):
-                server.session.run(fetches, feed())
+                sessions[side].run(fetches, feed())
         for _ in range(bench.rounds):
             for side, values in samples.items():
-                values.append(rate(running[side].session, fetches, feed, bench.seconds))
+                values.append(rate(sessions[side], fetches, feed, bench.seconds))
     finally:
+        for session in sessions.values():
+            session.close()  # while its server answers: a close without one waits for ever
         for server in running.values():
             server.stop()
     return samples

@@ -11,6 +11,7 @@
 mod bench;
 mod check;
 mod conformance;
+mod example;
 mod fuzz;
 mod process;
 mod proto;
@@ -25,8 +26,8 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   check                 fmt, clippy, tidy (crate arrows, file openings), generated code, docs
-  test                  everything CI runs: check, release build, unit tests, conformance,
-                        fuzz smoke, bench smoke
+  test                  everything CI runs: check, release build, unit tests, the example,
+                        conformance, fuzz smoke, bench smoke
   conformance [args]    real TensorFlow against `downpour serve` (see conformance/README.md)
   bench [--row NAME] [--json] [--rounds N]
                         our numbers beside TensorFlow's, in the same run

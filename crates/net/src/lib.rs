@@ -2,6 +2,7 @@
 //! the [`Task`] interface through which a master drives any task, its own or another.
 
 mod cluster;
+mod deadline;
 mod limits;
 mod server;
 mod task;

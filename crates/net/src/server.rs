@@ -2,6 +2,7 @@
 
 use crate::Limits;
 use crate::cluster::split_address;
+use crate::deadline::Deadline;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -49,6 +50,7 @@ pub async fn serve(
         .http2_max_pending_accept_reset_streams(Some(limits.pending_resets))
         .http2_max_header_list_size(limits.header_bytes)
         .http2_keepalive_interval(Some(limits.keepalive))
+        .layer(tower_layer::layer_fn(Deadline::new))
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, async {
             let _ = rx.await;

@@ -6,7 +6,7 @@ use crate::args::{int, ints, shape_of};
 use crate::types::{INDEX, NUMBERS};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
-use downpour_tensor::{DType, Dims, Shape};
+use downpour_tensor::{Dims, Shape};
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Diag", &[("T", DIAG)], |_| Built::cheap(diag));

@@ -7,7 +7,7 @@ use crate::args::{ints, shape_of};
 use crate::types::{INDEX, NUMBERS, with_type};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
-use downpour_tensor::{DType, Dims, Element, Shape, Tensor};
+use downpour_tensor::{Dims, Element, Shape, Tensor};
 use std::ops::Add;
 
 pub(crate) fn register(r: &mut Registry) {

@@ -6,7 +6,7 @@ use super::units::{Unit, with_unit};
 use crate::args::ints;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};
-use downpour_tensor::{DType, Dims, Shape};
+use downpour_tensor::{Dims, Shape};
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("DynamicPartition", &[("T", ALL)], |_| {

@@ -8,7 +8,7 @@ use super::units::{Unit, with_unit};
 use crate::args::{ints, shape_of};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
-use downpour_tensor::{DType, Dims, Shape, Tensor};
+use downpour_tensor::{Dims, Shape, Tensor};
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Slice", &[("T", SLICE)], |_| Built::cheap(slice));

@@ -7,7 +7,7 @@ use crate::args::{ints, shape_of};
 use crate::types::REALS;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
-use downpour_tensor::{DType, Dims, Shape, Tensor};
+use downpour_tensor::{Dims, Shape, Tensor};
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("SpaceToBatch", &[("T", REALS)], |b| {

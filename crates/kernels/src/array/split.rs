@@ -6,7 +6,7 @@ use super::strided::{Walk, gathered};
 use crate::args::{axis as wrap, ints};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
-use downpour_tensor::{DType, Dims, Tensor};
+use downpour_tensor::{Dims, Tensor};
 
 /// Bytes from which sharing memory beats copying: a small part should not keep a large tensor.
 const SHARE: usize = 4 << 10;

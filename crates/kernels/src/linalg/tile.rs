@@ -77,7 +77,12 @@ impl<T: Copy> Kernel<T> {
                 // SAFETY: the block is within both matrices, as asserted.
                 unsafe {
                     let from = from.as_ptr().add(i * stride + j);
-                    (self.turn)(from, stride, to.as_mut_ptr().add(j * to_stride + i), to_stride);
+                    (self.turn)(
+                        from,
+                        stride,
+                        to.as_mut_ptr().add(j * to_stride + i),
+                        to_stride,
+                    );
                 }
             }
         }

@@ -43,7 +43,9 @@ impl Params {
     fn parse(attrs: &Attrs) -> Result<Params> {
         let two = |name: &str, what: &str| -> Result<[usize; 2]> {
             let &[n, h, w, c] = attrs.ints(name)? else {
-                return invalid(format!("Sliding window {name} field must specify 4 dimensions"));
+                return invalid(format!(
+                    "Sliding window {name} field must specify 4 dimensions"
+                ));
             };
             if n != 1 || c != 1 {
                 return Err(Status::unimplemented(format!(
@@ -69,10 +71,7 @@ fn run(ctx: &mut OpContext<'_>, p: &Params, wanted: Wanted) -> Result<()> {
         return invalid(format!("input must be 4-dimensional{}", x.shape()));
     };
     let &[fh, fw, fc] = filter.dims() else {
-        return invalid(format!(
-            "filter must be 3-dimensional: {}",
-            filter.shape()
-        ));
+        return invalid(format!("filter must be 3-dimensional: {}", filter.shape()));
     };
     if fc != c {
         return invalid(format!(
@@ -138,9 +137,13 @@ impl Walk {
                     for c in 0..self.channels {
                         let mut best: Option<(T, usize, usize)> = None;
                         for ky in 0..self.h.window {
-                            let Some(iy) = place(&self.h, y, ky) else { continue };
+                            let Some(iy) = place(&self.h, y, ky) else {
+                                continue;
+                            };
                             for kx in 0..self.w.window {
-                                let Some(ix) = place(&self.w, ox, kx) else { continue };
+                                let Some(ix) = place(&self.w, ox, kx) else {
+                                    continue;
+                                };
                                 let at = ((n * self.h.input + iy) * self.w.input + ix)
                                     * self.channels
                                     + c;
@@ -195,7 +198,20 @@ trait Lowest {
 macro_rules! lowest {
     ($($t:ty),*) => { $(impl Lowest for $t { const LOWEST: Self = <$t>::MIN; })* };
 }
-lowest!(f32, f64, half::f16, half::bf16, i8, i16, i32, i64, u8, u16, u32, u64);
+lowest!(
+    f32,
+    f64,
+    half::f16,
+    half::bf16,
+    i8,
+    i16,
+    i32,
+    i64,
+    u8,
+    u16,
+    u32,
+    u64
+);
 
 #[cfg(test)]
 mod tests {
@@ -225,7 +241,10 @@ mod tests {
     #[test]
     fn values_agree_with_tensorflow() {
         let run = |op: &str, inputs: Vec<Tensor>, a: &[(&str, AttrValue)]| {
-            run_op(op, inputs, a).unwrap()[0].as_slice::<f32>().unwrap().to_vec()
+            run_op(op, inputs, a).unwrap()[0]
+                .as_slice::<f32>()
+                .unwrap()
+                .to_vec()
         };
         let same = attrs(1, "SAME");
         let y = run("Dilation2D", vec![x(), filter()], &same);
@@ -242,6 +261,10 @@ mod tests {
         assert_eq!(dx[..10], [0.0, 0.0, 0.0, 5.0, 0.0, 0.0, 2.0, 0.0, 0.0, 4.0]);
         let short = Tensor::zeros(DType::Float, [1, 3, 5, 1]).unwrap();
         let e = run_op("Dilation2DBackpropInput", vec![x(), filter(), short], &same);
-        assert!(e.unwrap_err().message.starts_with("out_backprop has incompatible size."));
+        assert!(
+            e.unwrap_err()
+                .message
+                .starts_with("out_backprop has incompatible size.")
+        );
     }
 }

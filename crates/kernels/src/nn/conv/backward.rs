@@ -235,7 +235,7 @@ pub(crate) fn filter<T: Tiled + Arithmetic>(
         .min(g.batch);
     let cuts = (8usize.div_ceil(parts)).min(rows.div_ceil(64));
     let together = MIN_PIXELS.div_ceil(pixels);
-    Panels::<T>::check(g.groups, together * pixels, og, limit)?;
+    Panels::<T>::check(g.groups, together * pixels, g.group_out(), limit)?;
     let mut sums: Vec<T> = vec![T::default(); size * (parts - 1)];
     let shared = Parts::of(&mut sums);
     let grain = if g.work() < super::GRAIN {

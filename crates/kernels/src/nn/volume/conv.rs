@@ -169,7 +169,9 @@ fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
         ));
     }
     if f.contains(&0) {
-        return invalid("filter must not have zero elements (i.e. all dimensions must be non-zero)");
+        return invalid(
+            "filter must not have zero elements (i.e. all dimensions must be non-zero)",
+        );
     }
     let g = Geometry::new(p, input, f)?;
     let dtype = x.dtype();
@@ -221,8 +223,17 @@ fn run_forward<T: Element + Tiled>(g: &Geometry, x: &[T], filter: &[T], out: &mu
 }
 
 /// Checks what both gradients share.
-fn check(p: &Params, name: &str, input: [usize; 5], filter: [usize; 5], dy: &Tensor) -> Result<Geometry> {
-    let d = five(dy.dims(), &format!("{name}: out_backprop must be 5-dimensional"))?;
+fn check(
+    p: &Params,
+    name: &str,
+    input: [usize; 5],
+    filter: [usize; 5],
+    dy: &Tensor,
+) -> Result<Geometry> {
+    let d = five(
+        dy.dims(),
+        &format!("{name}: out_backprop must be 5-dimensional"),
+    )?;
     if filter[3] != input[4] {
         return invalid(format!(
             "{name}: input depth must be evenly divisible by filter depth"
@@ -237,7 +248,10 @@ fn backprop_input(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     let name = "Conv3DBackpropInputOp";
     let (size, filter, dy) = (ctx.take(0)?, ctx.take(1)?, ctx.take(2)?);
     let input = sizes(&size, &format!("{name}: input must be 5-dimensional"))?;
-    let f = five(filter.dims(), &format!("{name}: filter must be 5-dimensional"))?;
+    let f = five(
+        filter.dims(),
+        &format!("{name}: filter must be 5-dimensional"),
+    )?;
     let shape = Shape::checked(input.map(|d| d as i64))?;
     let g = check(p, name, input, f, &dy)?;
     let dtype = dy.dtype();

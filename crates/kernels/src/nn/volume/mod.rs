@@ -66,7 +66,11 @@ fn each_meeting(axes: &[Axis; 3], tap: [usize; 3], mut f: impl FnMut(usize, usiz
         for y in meeting(h, tap[1]) {
             for x in meeting(w, tap[2]) {
                 let out = (z * h.output + y) * w.output + x;
-                let (iz, iy, ix) = (place(d, z, tap[0]), place(h, y, tap[1]), place(w, x, tap[2]));
+                let (iz, iy, ix) = (
+                    place(d, z, tap[0]),
+                    place(h, y, tap[1]),
+                    place(w, x, tap[2]),
+                );
                 f(out, (iz * h.input + iy) * w.input + ix);
             }
         }

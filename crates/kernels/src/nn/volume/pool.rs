@@ -17,14 +17,10 @@ pub(crate) fn register(r: &mut Registry) {
         let p = Params::parse(b.attrs(), "Pooling3DOp")?;
         Built::costly(move |ctx| forward(ctx, &p, false))
     });
-    r.add_typed(
-        "MaxPool3DGrad",
-        &[("T", TYPES), ("TInput", TYPES)],
-        |b| {
-            let p = Params::parse(b.attrs(), "MaxPooling3dGradOp")?;
-            Built::costly(move |ctx| max_gradient(ctx, &p, false))
-        },
-    );
+    r.add_typed("MaxPool3DGrad", &[("T", TYPES), ("TInput", TYPES)], |b| {
+        let p = Params::parse(b.attrs(), "MaxPooling3dGradOp")?;
+        Built::costly(move |ctx| max_gradient(ctx, &p, false))
+    });
     r.add_typed("MaxPool3DGradGrad", &[("T", TYPES)], |b| {
         let p = Params::parse(b.attrs(), "MaxPooling3dGradGradOp")?;
         Built::costly(move |ctx| max_gradient(ctx, &p, true))
@@ -196,9 +192,10 @@ fn max_gradient(ctx: &mut OpContext<'_>, p: &Params, second: bool) -> Result<()>
         let grad = &grad[n * other..(n + 1) * other];
         g.windows(|o, covered| {
             for ch in 0..c {
-                let first = covered.iter().map(|at| at + ch).reduce(|best, at| {
-                    if image[at] > image[best] { at } else { best }
-                });
+                let first = covered
+                    .iter()
+                    .map(|at| at + ch)
+                    .reduce(|best, at| if image[at] > image[best] { at } else { best });
                 match first {
                     Some(at) if second => out[o * c + ch] = grad[at],
                     Some(at) => out[at] += grad[o * c + ch],

@@ -30,7 +30,12 @@ fn size(d: &[usize]) -> Tensor {
 fn a_volume_of_depth_one_is_an_image() {
     for (stride, padding) in [(1, "SAME"), (2, "SAME"), (2, "VALID")] {
         let (x, f) = (numbers(&[2, 1, 7, 6, 3], 1), numbers(&[1, 3, 2, 3, 5], 2));
-        let y = run_op("Conv3D", vec![x.clone(), f.clone()], &attrs(stride, padding)).unwrap();
+        let y = run_op(
+            "Conv3D",
+            vec![x.clone(), f.clone()],
+            &attrs(stride, padding),
+        )
+        .unwrap();
         let plane = [
             ("T", DType::Float.into()),
             ("strides", vec![1, stride, stride, 1].into()),
@@ -76,13 +81,23 @@ fn pools_over_volumes() {
     assert_eq!(values(&mean), [6.5, 8.5]);
     let mut both = a.clone();
     both.push(("TInput", DType::Float.into()));
-    let dx = run_op("MaxPool3DGrad", vec![x.clone(), y[0].clone(), y[0].clone()], &both).unwrap();
+    let dx = run_op(
+        "MaxPool3DGrad",
+        vec![x.clone(), y[0].clone(), y[0].clone()],
+        &both,
+    )
+    .unwrap();
     let mut want = vec![0.0; 16];
     (want[13], want[15]) = (13.0, 15.0);
     assert_eq!(values(&dx), want);
     let back = run_op("MaxPool3DGradGrad", vec![x.clone(), y[0].clone(), x], &a).unwrap();
     assert_eq!(values(&back), [13.0, 15.0]);
-    let dx = run_op("AvgPool3DGrad", vec![size(&[1, 2, 2, 4, 1]), y[0].clone()], &a).unwrap();
+    let dx = run_op(
+        "AvgPool3DGrad",
+        vec![size(&[1, 2, 2, 4, 1]), y[0].clone()],
+        &a,
+    )
+    .unwrap();
     assert_eq!(values(&dx)[..4], [1.625, 1.625, 1.875, 1.875]);
 }
 
@@ -90,7 +105,9 @@ fn pools_over_volumes() {
 fn wrong_arguments_are_refused_in_tensorflows_words() {
     let fail = |x: &[usize], f: &[usize]| {
         let inputs = vec![numbers(x, 0), numbers(f, 0)];
-        run_op("Conv3D", inputs, &attrs(1, "VALID")).unwrap_err().message
+        run_op("Conv3D", inputs, &attrs(1, "VALID"))
+            .unwrap_err()
+            .message
     };
     assert!(fail(&[3, 3, 3, 2], &[2, 2, 2, 2, 3]).starts_with("input must be 5-dimensional"));
     assert!(
