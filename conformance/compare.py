@@ -36,6 +36,8 @@ def normalised(message):
     message = re.sub(r"with these attrs: \[(.*)\]", lambda m: "with these attrs: [%s]" % sorted_attrs(m.group(1)), message)
     # The host's name, and process-wide counters in generated names.
     message = re.sub(r"in binary running on \S+\.", "in binary running on HOST.", message)
+    message = re.sub(r"(TensorArray |Stack\[|_stacks|_tensor_arrays|_tensor_array_grads)(\w+?)_\d+\b", r"\1\2_N", message)
+    message = re.sub(r"__per_step_\d+", "__per_step_N", message)
     return message.strip()
 
 

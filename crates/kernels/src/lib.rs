@@ -24,6 +24,7 @@ mod data;
 mod flow;
 mod io;
 mod linalg;
+mod list;
 mod math;
 mod nn;
 mod queue;
@@ -45,6 +46,7 @@ pub fn register(registry: &mut Registry) {
     flow::register(registry);
     io::register(registry);
     linalg::register(registry);
+    list::register(registry);
     math::register(registry);
     nn::register(registry);
     queue::register(registry);

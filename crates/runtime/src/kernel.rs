@@ -156,11 +156,21 @@ fn no_such(what: &str, i: usize, node: &str) -> Status {
     Status::internal(format!("{what} {i} of node {node} does not exist"))
 }
 
-/// FNV-1a: any stable hash will do, the number is only carried.
+/// TensorFlow's hash of a C++ type's name (MurmurHash64A with its own seed), which error texts show.
 fn type_hash(name: &str) -> u64 {
-    name.bytes().fold(0xcbf2_9ce4_8422_2325, |h, b| {
-        (h ^ u64::from(b)).wrapping_mul(0x100_0000_01b3)
-    })
+    const M: u64 = 0xc6a4_a793_5bd1_e995;
+    let mix = |k: u64| k ^ (k >> 47);
+    let start = 0x00DE_CAFC_AFFE ^ (name.len() as u64).wrapping_mul(M);
+    let hash = name.as_bytes().chunks(8).fold(start, |h, chunk| {
+        let mut word = [0; 8];
+        word[..chunk.len()].copy_from_slice(chunk);
+        let mut k = u64::from_le_bytes(word);
+        if chunk.len() == 8 {
+            k = mix(k.wrapping_mul(M)).wrapping_mul(M);
+        }
+        (h ^ k).wrapping_mul(M)
+    });
+    mix(mix(hash).wrapping_mul(M))
 }
 
 /// What errors and traces need to know of a node at run time.
@@ -400,5 +410,19 @@ impl Drop for AsyncOp {
                 outcome: Err(lost),
             });
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::type_hash;
+
+    #[test]
+    fn types_have_the_hashes_tensorflow_gives_them() {
+        assert_eq!(
+            type_hash("N10tensorflow11TensorArrayE"),
+            17404284069006640434
+        );
+        assert_eq!(type_hash("N10tensorflow5StackE"), 11783358439878174618);
     }
 }

@@ -38,7 +38,7 @@ const INT4: &[DType] = &[DType::Int4, DType::UInt4];
 pub(crate) const COMMON_AND_STRING: &[DType] = &join::<16>(&[COMMON, &[DType::String]]);
 
 /// Numbers, bool, string and handles.
-pub(super) const ALL: &[DType] =
+pub(crate) const ALL: &[DType] =
     &join::<18>(&[COMMON_AND_STRING, &[DType::Resource, DType::Variant]]);
 
 /// `Transpose`, `Unpack`, `BroadcastTo`.
@@ -60,8 +60,8 @@ pub(super) const SLICE: &[DType] =
 /// `StridedSlice`, `GatherNd`.
 pub(crate) const STRIDED: &[DType] = &join::<23>(&[ALL, QUANTIZED.split_at(3).0, FLOAT8]);
 
-/// `Pad`.
-pub(super) const PAD: &[DType] = &join::<19>(&[COMMON_AND_STRING, QUANTIZED.split_at(3).0]);
+/// `Pad`, `TensorArrayConcat`.
+pub(crate) const PAD: &[DType] = &join::<19>(&[COMMON_AND_STRING, QUANTIZED.split_at(3).0]);
 
 /// `Fill`.
 pub(super) const FILL: &[DType] = &join::<25>(&[ALL, QUANTIZED, INT4]);
@@ -69,8 +69,8 @@ pub(super) const FILL: &[DType] = &join::<25>(&[ALL, QUANTIZED, INT4]);
 /// `SpaceToDepth`.
 pub(super) const SPACE_TO_DEPTH: &[DType] = &join::<19>(&[ALL, &[DType::QInt8]]);
 
-/// `DynamicStitch`.
-pub(super) const STITCH: &[DType] = &join::<20>(&[
+/// `DynamicStitch`, `TensorArrayGather`.
+pub(crate) const STITCH: &[DType] = &join::<20>(&[
     COMMON_AND_STRING,
     &[DType::Variant],
     QUANTIZED.split_at(3).0,

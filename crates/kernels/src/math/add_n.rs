@@ -6,7 +6,7 @@ use super::drive::fold;
 use crate::types::NUMBERS;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};
-use downpour_tensor::Tensor;
+use downpour_tensor::{DType, Tensor};
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("AddN", &[("T", NUMBERS)], |b| {
@@ -43,6 +43,12 @@ pub(crate) fn register(r: &mut Registry) {
             Ok(())
         })
     });
+}
+
+/// The sum of tensors of one shape and of one type of number.
+pub(crate) fn sum(ctx: &OpContext<'_>, dtype: DType, tensors: Vec<Tensor>) -> Result<Tensor> {
+    let kernel = add(dtype).ok_or_else(|| no_code(dtype))?;
+    fold(ctx, &*kernel, tensors)
 }
 
 fn take_all(ctx: &mut OpContext<'_>) -> Result<Vec<Tensor>> {

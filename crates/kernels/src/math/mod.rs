@@ -25,6 +25,8 @@ mod tables;
 mod trig;
 mod unary;
 
+pub(crate) use add_n::sum;
+
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {

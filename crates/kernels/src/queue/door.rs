@@ -170,17 +170,7 @@ impl Access {
     }
 
     fn by_handle<R: Resource>(&self, env: &StepEnv, handle: &ResourceHandle) -> Result<Arc<R>> {
-        let wanted = &self.wanted;
-        if !handle.type_name.is_empty() && handle.type_name != wanted.type_name {
-            return Err(Status::invalid_argument(format!(
-                "Trying to access a handle's resource using the wrong type. The handle points to a resource (name '{}') of type '{}' (hash code {}) but you are trying to access the resource as type '{}' (hash code {})",
-                handle.name,
-                demangled(&handle.type_name),
-                handle.hash_code,
-                demangled(&wanted.type_name),
-                wanted.hash_code
-            )));
-        }
+        check_handle_type(handle, &self.wanted)?;
         self.look_up(env, &handle.container, &handle.name)
     }
 
@@ -190,6 +180,21 @@ impl Access {
             .find(container, name)
             .ok_or_else(|| resources.not_found(container, name, &self.wanted.type_name))
     }
+}
+
+/// Refuses a handle to an object of another type than `wanted`'s.
+pub(crate) fn check_handle_type(handle: &ResourceHandle, wanted: &ResourceHandle) -> Result<()> {
+    if handle.type_name.is_empty() || handle.type_name == wanted.type_name {
+        return Ok(());
+    }
+    Err(Status::invalid_argument(format!(
+        "Trying to access a handle's resource using the wrong type. The handle points to a resource (name '{}') of type '{}' (hash code {}) but you are trying to access the resource as type '{}' (hash code {})",
+        handle.name,
+        demangled(&handle.type_name),
+        handle.hash_code,
+        demangled(&wanted.type_name),
+        wanted.hash_code
+    )))
 }
 
 fn first_handle(tensor: &Tensor) -> Result<&ResourceHandle> {

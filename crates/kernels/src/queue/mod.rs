@@ -18,6 +18,8 @@ mod ops;
 mod queue;
 mod wait;
 
+pub(crate) use door::check_handle_type;
+
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
