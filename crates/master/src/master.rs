@@ -145,7 +145,11 @@ impl Master {
             fetches: sorted(request.fetch),
             targets: sorted(request.target),
         };
-        let plan = tokio::task::block_in_place(|| session.register(key, &Endpoints::Positional))?;
+        let plan = match session.find(&key)? {
+            Some(plan) => plan,
+            // Compiling may take long; a step of a known graph must not pay for the hand-over.
+            None => tokio::task::block_in_place(|| session.register(key, &Endpoints::Positional))?,
+        };
         let running = session.start(&plan, self.step_id(), feeds, traces(&request.options))?;
         let end = finish(&session, running, request.options.timeout).await?;
         let metadata = metadata(&end, &request.options, &plan.graph);

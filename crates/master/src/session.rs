@@ -150,16 +150,25 @@ impl Session {
         Ok(state.version)
     }
 
+    /// The graph that was built for a request, if it was.
+    pub(crate) fn find(&self, request: &Request) -> Result<Option<Arc<Registered>>> {
+        let mut state = self.state.lock();
+        if let Some(reason) = &state.closed {
+            return Err(reason.clone());
+        }
+        Ok(state.plans.get(request))
+    }
+
     /// Finds or builds the graph for a request.
     pub(crate) fn register(&self, request: Request, ends: &Endpoints) -> Result<Arc<Registered>> {
         let positional = matches!(ends, Endpoints::Positional);
+        if positional && let Some(found) = self.find(&request)? {
+            return Ok(found);
+        }
         let graph = {
-            let mut state = self.state.lock();
+            let state = self.state.lock();
             if let Some(reason) = &state.closed {
                 return Err(reason.clone());
-            }
-            if positional && let Some(found) = state.plans.get(&request) {
-                return Ok(found);
             }
             state.graph.clone()
         };

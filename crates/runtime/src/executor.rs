@@ -66,6 +66,15 @@ pub struct Step;
 
 type Done = Box<dyn FnOnce(Result<Vec<Tensor>>) + Send>;
 
+/// Nodes that a borrowed thread runs at most: some hundred microseconds.
+const BRIEF_NODES: u32 = 2048;
+
+/// Bytes of inputs from which on a borrowed thread leaves a kernel to an executor thread.
+const BRIEF_BYTES: usize = 64 << 10;
+
+/// Bytes of inputs from which on a costly kernel is worth waking another thread up for.
+const WAKE_BYTES: usize = 16 << 10;
+
 impl Step {
     /// Runs `plan` with `args`, on the calling thread as far as it goes without waiting, and
     /// calls `done` once with the results or the first error.
@@ -75,6 +84,21 @@ impl Step {
         args: Vec<Tensor>,
         done: impl FnOnce(Result<Vec<Tensor>>) + Send + 'static,
     ) {
+        Step::run(plan, env, args, u32::MAX, Box::new(done));
+    }
+
+    /// As [`Step::start`], for a thread with other duties: runs there only as long as that is
+    /// quicker than waking an executor thread up, which takes over when something costly comes.
+    pub fn start_briefly(
+        plan: Arc<Plan>,
+        env: Arc<StepEnv>,
+        args: Vec<Tensor>,
+        done: impl FnOnce(Result<Vec<Tensor>>) + Send + 'static,
+    ) {
+        Step::run(plan, env, args, BRIEF_NODES, Box::new(done));
+    }
+
+    fn run(plan: Arc<Plan>, env: Arc<StepEnv>, args: Vec<Tensor>, patience: u32, done: Done) {
         if args.len() < plan.num_args {
             let (given, wanted) = (args.len(), plan.num_args);
             done(Err(Status::internal(format!(
@@ -82,7 +106,7 @@ impl Step {
             ))));
             return;
         }
-        let core = Core::new(&plan, args);
+        let core = Core::new(&plan, args, patience);
         let step = Arc::new(StepShared {
             plan,
             env,
@@ -91,7 +115,7 @@ impl Step {
                 driving: true,
             }),
             core: Mutex::new(core),
-            done: Mutex::new(Some(Box::new(done))),
+            done: Mutex::new(Some(done)),
         });
         step.drive();
     }
@@ -143,7 +167,12 @@ impl StepShared {
     fn drive(self: Arc<Self>) {
         let mut core = self.core.lock();
         loop {
-            self.run_ready(&mut core);
+            if self.run_ready(&mut core) == Pause::TooLong {
+                core.patience = u32::MAX;
+                drop(core);
+                let device = self.env.device.clone();
+                return device.spawn(move || self.drive());
+            }
             let completions = {
                 let mut inbox = self.inbox.lock();
                 if inbox.completions.is_empty() {
@@ -171,8 +200,18 @@ impl StepShared {
         }
     }
 
-    fn run_ready(self: &Arc<Self>, core: &mut Core) {
+    fn run_ready(self: &Arc<Self>, core: &mut Core) -> Pause {
         loop {
+            if core.patience != u32::MAX {
+                let next = core.cheap.last().or_else(|| core.costly.front());
+                let heavy = next
+                    .copied()
+                    .is_some_and(|tag| core.is_heavy(&self.plan, &tag, BRIEF_BYTES));
+                if heavy || core.patience == 0 {
+                    return Pause::TooLong;
+                }
+                core.patience -= 1;
+            }
             if core.error.is_none() && self.env.cancellation.is_cancelled() {
                 let reason = self.env.cancellation.reason();
                 core.fail(
@@ -183,18 +222,28 @@ impl StepShared {
             let tag = match core.cheap.pop() {
                 Some(tag) => tag,
                 None => match core.costly.pop_front() {
-                    None => return,
+                    None => return Pause::Idle,
                     Some(tag) => {
-                        // This thread takes one; the rest may go elsewhere.
-                        while let Some(spare) = core.costly.pop_back() {
-                            self.spawn(core, spare);
-                        }
+                        self.spawn_spare(core);
                         tag
                     }
                 },
             };
             self.process(core, tag);
         }
+    }
+
+    /// Hands ready kernels to other threads, those that are worth it: this thread runs one.
+    fn spawn_spare(self: &Arc<Self>, core: &mut Core) {
+        let mut small = VecDeque::new();
+        while let Some(spare) = core.costly.pop_front() {
+            if core.is_heavy(&self.plan, &spare, WAKE_BYTES) {
+                self.spawn(core, spare);
+            } else {
+                small.push_back(spare);
+            }
+        }
+        core.costly = small;
     }
 
     /// Runs a node's kernel on another executor thread.
@@ -370,6 +419,15 @@ struct Iteration {
     outstanding_frames: u32,
 }
 
+/// Why a driving thread stopped running nodes.
+#[derive(PartialEq, Eq)]
+enum Pause {
+    /// Nothing is ready.
+    Idle,
+    /// The thread was only borrowed.
+    TooLong,
+}
+
 struct Core {
     frames: Vec<Option<Frame>>,
     children: HashMap<(u32, u64, u32), u32>,
@@ -377,19 +435,22 @@ struct Core {
     costly: VecDeque<Tagged>,
     /// Kernels that run or wait elsewhere.
     outstanding: usize,
+    /// Nodes that the driving thread will still run; all there are if this is the largest number.
+    patience: u32,
     args: Vec<Option<Tensor>>,
     retvals: Vec<Option<Value>>,
     error: Option<Status>,
 }
 
 impl Core {
-    fn new(plan: &Plan, args: Vec<Tensor>) -> Core {
+    fn new(plan: &Plan, args: Vec<Tensor>, patience: u32) -> Core {
         let mut core = Core {
             frames: Vec::with_capacity(1),
             children: HashMap::new(),
             cheap: Vec::with_capacity(plan.roots.len()),
             costly: VecDeque::new(),
             outstanding: 0,
+            patience,
             args: args.into_iter().map(Some).collect(),
             retvals: vec![None; plan.num_retvals],
             error: None,
@@ -446,6 +507,22 @@ impl Core {
             Some(Built::Costly(_)) if !dead => self.costly.push_back(tag),
             _ => self.cheap.push(tag),
         }
+    }
+
+    /// Whether a ready node has `bytes` of inputs, or may be costly however small they are.
+    fn is_heavy(&mut self, plan: &Plan, tag: &Tagged, bytes: usize) -> bool {
+        let node = &plan.nodes[tag.node as usize];
+        if !node.cost_by_inputs && matches!(node.kernel, Some(Built::Costly(_))) {
+            return true;
+        }
+        let slots = node.slots as usize..(node.slots + node.num_inputs) as usize;
+        let slots = &self.iteration(tag.frame, tag.iter).slots[slots];
+        let size = |value: &Option<Value>| match value {
+            Some(Value::Tensor(t)) => t.byte_len(),
+            Some(Value::Ref(v)) => v.byte_len(),
+            None => 0,
+        };
+        slots.iter().map(size).sum::<usize>() >= bytes
     }
 
     /// Takes a node's inputs out of their slots, reading references where values are wanted.

@@ -6,6 +6,7 @@ use crate::frame::FrameTable;
 use crate::kernel::{Built, KernelBuilder, NodeInfo};
 use crate::{Device, Registry};
 use downpour_graph::{Edge, Graph, Node, NodeId, Result, Status};
+use downpour_tensor::DType;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -60,6 +61,9 @@ pub(crate) struct PlanNode {
     pub(crate) control_edges: Vec<u32>,
     /// Whether any input may arrive as a reference.
     pub(crate) takes_refs: bool,
+    /// Whether the kernel's work follows from the size of its inputs. That of a random
+    /// number generator or of reading a file does not.
+    pub(crate) cost_by_inputs: bool,
     /// Passes a reference on unread: whoever uses the value reads it, so that it sees updates
     /// made meanwhile, as TensorFlow's do, whose `Identity` of a variable shares its memory.
     pub(crate) reads_late: bool,
@@ -159,6 +163,7 @@ impl Plan {
                 data_edges: Vec::new(),
                 control_edges: Vec::new(),
                 takes_refs: node.inputs.iter().any(|e| refs.contains(e)),
+                cost_by_inputs: cost_by_inputs(node),
                 reads_late: matches!(kind, Kind::Retval(_)) || reads_late(node, &refs),
             });
         }
@@ -177,6 +182,12 @@ impl Plan {
             retval_names,
         }))
     }
+}
+
+/// Numbers are computed on; integers alone may be sizes, strings may be files.
+fn cost_by_inputs(node: &Node) -> bool {
+    let types = || node.input_types.iter().map(|t| t.0);
+    types().any(|t| t.is_floating() || t.is_complex()) && types().all(|t| t != DType::String)
 }
 
 /// Outputs that may travel as references: those of `Ref` types, and variables' plain readings.

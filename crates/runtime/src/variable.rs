@@ -58,6 +58,15 @@ impl Variable {
         self.value.lock().clone()
     }
 
+    /// Bytes of the value; of what was declared while somebody holds the lock.
+    pub fn byte_len(&self) -> usize {
+        match (self.value.try_lock(), &self.declared) {
+            (Some(value), _) => value.as_ref().map_or(0, Tensor::byte_len),
+            (None, Some((dtype, shape))) => shape.num_elements() * dtype.size().unwrap_or(0),
+            (None, None) => 0,
+        }
+    }
+
     /// Whether a value has been assigned.
     pub fn is_initialized(&self) -> bool {
         self.value.lock().is_some()

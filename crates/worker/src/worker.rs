@@ -141,13 +141,10 @@ impl Task for Worker {
                 let mut env = StepEnv::new(step.step_id, session.device.clone(), cancellation);
                 let trace = step.trace.then(|| Arc::new(Trace::new(self.config.clock)));
                 env.trace = trace.clone();
-                let device = session.device.clone();
-                let name = device.name.clone();
-                device.spawn(move || {
-                    Step::start(plan, Arc::new(env), step.feeds, move |outcome| {
-                        let stats = trace.map(|t| device_stats(&name, t.take()));
-                        done(outcome.map(|fetches| StepEnd { fetches, stats }));
-                    });
+                let name = session.device.name.clone();
+                Step::start_briefly(plan, Arc::new(env), step.feeds, move |outcome| {
+                    let stats = trace.map(|t| device_stats(&name, t.take()));
+                    done(outcome.map(|fetches| StepEnd { fetches, stats }));
                 });
             }
         }

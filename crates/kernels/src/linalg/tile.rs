@@ -230,12 +230,11 @@ unsafe fn tile<V: Vector, const MR: usize, const NV: usize>(
                 b = b.add(s.stride);
             }
         }
-        for m in 0..MR {
-            if m >= count {
-                break;
-            }
-            let to = out.add(*s.out_rows.get_unchecked(row + m));
-            if cols == NV * V::LANES {
+        // Only loops of constant length may touch `acc`: an index known at run time would make the
+        // compiler keep it in memory all along.
+        if count == MR && cols == NV * V::LANES {
+            for m in 0..MR {
+                let to = out.add(*s.out_rows.get_unchecked(row + m));
                 for j in 0..NV {
                     let p = to.add(j * V::LANES);
                     let v = if add {
@@ -245,27 +244,31 @@ unsafe fn tile<V: Vector, const MR: usize, const NV: usize>(
                     };
                     v.store(p);
                 }
-            } else {
-                let mut part = [MaybeUninit::<V::Elem>::uninit(); MAX_WIDTH];
-                let p = part.as_mut_ptr().cast::<V::Elem>();
-                if add {
-                    // Lanes past `cols` are computed on whatever is here and then dropped.
-                    for j in 0..NV {
-                        V::zero().store(p.add(j * V::LANES));
-                    }
-                    std::ptr::copy_nonoverlapping(to.cast_const(), p, cols);
-                    for j in 0..NV {
-                        V::load(p.add(j * V::LANES))
-                            .add(acc[m][j])
-                            .store(p.add(j * V::LANES));
-                    }
-                } else {
-                    for j in 0..NV {
-                        acc[m][j].store(p.add(j * V::LANES));
-                    }
-                }
-                std::ptr::copy_nonoverlapping(p.cast_const(), to, cols);
             }
+            return;
+        }
+        let mut sums = [[MaybeUninit::<V::Elem>::uninit(); MAX_WIDTH]; MR];
+        for m in 0..MR {
+            for j in 0..NV {
+                acc[m][j].store(sums[m].as_mut_ptr().add(j * V::LANES).cast());
+            }
+        }
+        for (m, sum) in sums.iter_mut().enumerate().take(count) {
+            let to = out.add(*s.out_rows.get_unchecked(row + m));
+            let sum = sum.as_mut_ptr().cast::<V::Elem>();
+            if add {
+                // Lanes past `cols` are computed on zeros and then dropped.
+                let mut old = [MaybeUninit::<V::Elem>::zeroed(); MAX_WIDTH];
+                let old = old.as_mut_ptr().cast::<V::Elem>();
+                std::ptr::copy_nonoverlapping(to.cast_const(), old, cols);
+                for j in 0..NV {
+                    let at = j * V::LANES;
+                    V::load(old.add(at))
+                        .add(V::load(sum.add(at)))
+                        .store(sum.add(at));
+                }
+            }
+            std::ptr::copy_nonoverlapping(sum.cast_const(), to, cols);
         }
     }
 }
