@@ -16,8 +16,10 @@ pub mod crc32c;
 pub mod event;
 pub mod example;
 pub mod histogram;
+pub mod reader_state;
 pub mod record;
 pub mod storage;
+pub mod stream;
 pub mod summary;
 pub mod table;
 

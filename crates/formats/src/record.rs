@@ -4,6 +4,7 @@
 
 use crate::crc32c;
 use crate::storage::{ReadAt, Storage, StreamFile};
+use crate::stream::{FileSource, carry, stream_status};
 use bytes::Bytes;
 use downpour_graph::{Code, Result, Status};
 use std::io::{self, Read, Write};
@@ -80,13 +81,7 @@ impl RecordReader {
 
     /// Reads records from an open file.
     pub fn new(file: Box<dyn ReadAt>, options: RecordOptions) -> RecordReader {
-        let file = FileSource {
-            file,
-            offset: 0,
-            buffer: Vec::new(),
-            start: 0,
-            chunk: options.buffer_size.clamp(4 << 10, 64 << 20),
-        };
+        let file = FileSource::new(file, options.buffer_size.clamp(4 << 10, 64 << 20));
         let source = match options.compression {
             Compression::None => Source::Plain(file),
             Compression::Zlib => Source::Compressed(Box::new(flate2::read::ZlibDecoder::new(file))),
@@ -212,73 +207,6 @@ impl RecordReader {
         }
         Ok(done)
     }
-}
-
-/// The status a file gave, or zlib's complaint in TensorFlow's words. Our inflater does not tell
-/// a bad header from bad data, but it can only be the header while nothing has come out.
-fn stream_status(error: io::Error, at_start: bool) -> Status {
-    let text = error.to_string();
-    match error.into_inner().map(|e| e.downcast::<Status>()) {
-        Some(Ok(status)) => *status,
-        _ => {
-            let reason = if at_start || text.contains("header") {
-                "incorrect header check"
-            } else {
-                "incorrect data check"
-            };
-            Status::data_loss(format!("inflate() failed with error -3: {reason}"))
-        }
-    }
-}
-
-/// A file as a stream, read in chunks. Ends where the file ends at that moment, so that a file
-/// still being written can be read on later.
-struct FileSource {
-    file: Box<dyn ReadAt>,
-    offset: u64,
-    buffer: Vec<u8>,
-    start: usize,
-    chunk: usize,
-}
-
-impl FileSource {
-    fn seek(&mut self, offset: u64) {
-        self.offset = offset;
-        self.buffer.clear();
-        self.start = 0;
-    }
-}
-
-impl Read for FileSource {
-    fn read(&mut self, buf: &mut [u8]) -> io::Result<usize> {
-        let waiting = self.buffer.get(self.start..).unwrap_or_default();
-        if waiting.is_empty() {
-            // Long reads go straight to their place.
-            if buf.len() >= self.chunk {
-                let got = self.file.read_at(self.offset, buf).map_err(carry)?;
-                self.offset += got as u64;
-                return Ok(got);
-            }
-            self.buffer.resize(self.chunk, 0);
-            let got = self.file.read_at(self.offset, &mut self.buffer);
-            let got = got.map_err(carry)?;
-            self.buffer.truncate(got);
-            self.start = 0;
-            self.offset += got as u64;
-        }
-        let waiting = self.buffer.get(self.start..).unwrap_or_default();
-        let n = waiting.len().min(buf.len());
-        if let (Some(to), Some(from)) = (buf.get_mut(..n), waiting.get(..n)) {
-            to.copy_from_slice(from);
-        }
-        self.start += n;
-        Ok(n)
-    }
-}
-
-/// Sends a status through `std::io`, out of which `stream_status` takes it.
-fn carry(status: Status) -> io::Error {
-    io::Error::other(status)
 }
 
 fn carried(error: io::Error) -> Status {

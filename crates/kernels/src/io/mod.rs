@@ -8,6 +8,7 @@ mod checkpoint;
 mod checkpoint_v1;
 mod file;
 mod print;
+mod reader;
 
 use downpour_formats::{LocalStorage, Storage, StorageHandle};
 use downpour_graph::{Result, Status};
@@ -20,6 +21,7 @@ pub(crate) fn register(registry: &mut Registry) {
     checkpoint_v1::register(registry);
     file::register(registry);
     print::register(registry);
+    reader::register(registry);
 }
 
 /// The file system of a device.

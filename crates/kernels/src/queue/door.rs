@@ -18,14 +18,14 @@ static PRIVATE: AtomicU64 = AtomicU64::new(0);
 
 /// Which kind of handle a node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Door {
+pub(crate) enum Door {
     Ref,
     Resource,
 }
 
 impl Door {
     /// What a signature calls the handle.
-    pub(super) fn type_text(self) -> &'static str {
+    pub(crate) fn type_text(self) -> &'static str {
         match self {
             Door::Ref => "string_ref",
             Door::Resource => "resource",
@@ -34,7 +34,7 @@ impl Door {
 }
 
 /// The place of a node's object among the device's resources.
-pub(super) struct Home<R: Resource> {
+pub(crate) struct Home<R: Resource> {
     door: Door,
     container: String,
     name: String,
@@ -47,7 +47,7 @@ pub(super) struct Home<R: Resource> {
 
 impl<R: Resource> Home<R> {
     /// Reads the attributes `container` and `shared_name`; `type_name` is TensorFlow's C++ type.
-    pub(super) fn new(b: &KernelBuilder<'_>, type_name: &str) -> Result<Home<R>> {
+    pub(crate) fn new(b: &KernelBuilder<'_>, type_name: &str) -> Result<Home<R>> {
         let (container, mut name) = b.resource_name()?;
         let shared = b.attrs().str("shared_name")?;
         let private = shared.is_empty();
@@ -68,12 +68,12 @@ impl<R: Resource> Home<R> {
     }
 
     /// The object's name.
-    pub(super) fn name(&self) -> &str {
+    pub(crate) fn name(&self) -> &str {
         &self.name
     }
 
     /// The object, made by `create` if it does not exist.
-    pub(super) fn get(
+    pub(crate) fn get(
         &self,
         ctx: &OpContext<'_>,
         create: impl FnOnce() -> Result<R>,
@@ -89,7 +89,7 @@ impl<R: Resource> Home<R> {
     }
 
     /// Sets output 0 to the handle.
-    pub(super) fn emit(&self, ctx: &mut OpContext<'_>) -> Result<()> {
+    pub(crate) fn emit(&self, ctx: &mut OpContext<'_>) -> Result<()> {
         let mut made = self.made.lock();
         let reference = match &*made {
             Some((reference, _)) => reference.clone(),
@@ -119,36 +119,43 @@ impl<R: Resource> Drop for Home<R> {
     }
 }
 
-/// How a node finds the object its input 0 names.
-pub(super) struct Access {
+/// How a node finds the object that one of its inputs names.
+pub(crate) struct Access {
     /// Which kind of handle it takes.
-    pub(super) door: Door,
+    pub(crate) door: Door,
+    input: usize,
     wanted: ResourceHandle,
 }
 
 impl Access {
     /// For a node whose input 0 is a handle to an object of TensorFlow's C++ type `type_name`.
-    pub(super) fn new(b: &KernelBuilder<'_>, type_name: &str) -> Access {
-        let is_ref = b.node.input_types.first().is_some_and(|t| t.1);
+    pub(crate) fn new(b: &KernelBuilder<'_>, type_name: &str) -> Access {
+        Access::at(b, 0, type_name)
+    }
+
+    /// As [`Access::new`], for the handle at input `input`.
+    pub(crate) fn at(b: &KernelBuilder<'_>, input: usize, type_name: &str) -> Access {
+        let is_ref = b.node.input_types.get(input).is_some_and(|t| t.1);
         Access {
             door: if is_ref { Door::Ref } else { Door::Resource },
+            input,
             wanted: b.handle("", "", type_name, Vec::new()),
         }
     }
 
     /// The object, for a waiting op.
-    pub(super) fn of_op<R: Resource>(&self, op: &AsyncOp) -> Result<Arc<R>> {
+    pub(crate) fn of_op<R: Resource>(&self, op: &AsyncOp) -> Result<Arc<R>> {
         match self.door {
-            Door::Ref => self.by_reference(op.env(), &*op.input_ref(0)?),
-            Door::Resource => self.by_handle(op.env(), first_handle(op.input(0)?)?),
+            Door::Ref => self.by_reference(op.env(), &*op.input_ref(self.input)?),
+            Door::Resource => self.by_handle(op.env(), first_handle(op.input(self.input)?)?),
         }
     }
 
     /// The object, for an op that does not wait.
-    pub(super) fn of_ctx<R: Resource>(&self, ctx: &OpContext<'_>) -> Result<Arc<R>> {
+    pub(crate) fn of_ctx<R: Resource>(&self, ctx: &OpContext<'_>) -> Result<Arc<R>> {
         match self.door {
-            Door::Ref => self.by_reference(ctx.env(), &*ctx.input_ref(0)?),
-            Door::Resource => self.by_handle(ctx.env(), ctx.handle(0)?),
+            Door::Ref => self.by_reference(ctx.env(), &*ctx.input_ref(self.input)?),
+            Door::Resource => self.by_handle(ctx.env(), ctx.handle(self.input)?),
         }
     }
 

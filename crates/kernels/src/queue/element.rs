@@ -6,7 +6,7 @@ use downpour_tensor::{Buffer, DType, Shape, Tensor};
 
 /// Row `i` of a batch, in memory of its own: a queue must not keep whole batches alive for the
 /// sake of a row.
-pub(super) fn row(batch: &Tensor, i: usize) -> Result<Tensor> {
+pub(crate) fn row(batch: &Tensor, i: usize) -> Result<Tensor> {
     let row = batch
         .rows(i, 1)
         .ok_or_else(|| Status::internal(format!("batch {} has no row {i}", batch.shape())))?;
@@ -22,7 +22,7 @@ pub(super) fn row(batch: &Tensor, i: usize) -> Result<Tensor> {
 
 /// Stacks `parts` along a new first dimension. Each part lies at the origin of its place of shape
 /// `inner`, which is zero elsewhere.
-pub(super) fn stack(
+pub(crate) fn stack(
     device: &Device,
     dtype: DType,
     inner: &Shape,

@@ -5,10 +5,10 @@ use downpour_tensor::Tensor;
 use std::collections::VecDeque;
 
 /// One element: a tensor for each component.
-pub(super) type Element = Vec<Tensor>;
+pub(crate) type Element = Vec<Tensor>;
 
 /// A store of elements.
-pub(super) enum Items {
+pub(crate) enum Items {
     /// First in, first out.
     Fifo(VecDeque<Element>),
     /// Any element, drawn by a seeded generator.
@@ -19,7 +19,7 @@ pub(super) enum Items {
 
 impl Items {
     /// A store that shuffles by these seeds.
-    pub(super) fn shuffle(seed: u64, seed2: u64) -> Items {
+    pub(crate) fn shuffle(seed: u64, seed2: u64) -> Items {
         Items::Shuffle(
             Vec::new(),
             Box::new(Words::new(Philox::from_seeds(seed, seed2))),
@@ -27,7 +27,7 @@ impl Items {
     }
 
     /// How many elements there are.
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         match self {
             Items::Fifo(items) => items.len(),
             Items::Shuffle(items, _) => items.len(),
@@ -36,7 +36,7 @@ impl Items {
     }
 
     /// Adds an element.
-    pub(super) fn push(&mut self, element: Element) {
+    pub(crate) fn push(&mut self, element: Element) {
         match self {
             Items::Fifo(items) => items.push_back(element),
             Items::Shuffle(items, _) => items.push(element),
@@ -45,7 +45,7 @@ impl Items {
     }
 
     /// Takes the next element.
-    pub(super) fn pop(&mut self) -> Option<Element> {
+    pub(crate) fn pop(&mut self) -> Option<Element> {
         match self {
             Items::Fifo(items) => items.pop_front(),
             Items::Shuffle(items, _) if items.is_empty() => None,
@@ -58,7 +58,7 @@ impl Items {
     }
 
     /// Puts elements back that were taken in this order.
-    pub(super) fn restore(&mut self, elements: Vec<Element>) {
+    pub(crate) fn restore(&mut self, elements: Vec<Element>) {
         for element in elements.into_iter().rev() {
             match self {
                 Items::Fifo(items) => items.push_front(element),
@@ -71,7 +71,7 @@ impl Items {
 /// A binary heap that orders equal priorities as the standard library TensorFlow is built with
 /// does: clients see that order.
 #[derive(Default)]
-pub(super) struct Heap(Vec<(i64, Element)>);
+pub(crate) struct Heap(Vec<(i64, Element)>);
 
 impl Heap {
     fn push(&mut self, element: Element) {

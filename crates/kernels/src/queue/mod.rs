@@ -6,17 +6,17 @@
 //! cancelled, and waiters are served in the order of their arrival.
 
 mod accumulator;
-mod door;
-mod element;
+pub(crate) mod door;
+pub(crate) mod element;
 mod gradient;
-mod items;
+pub(crate) mod items;
 mod ops;
 #[expect(
     clippy::module_inception,
     reason = "the queue proper, in the family named after it"
 )]
-mod queue;
-mod wait;
+pub(crate) mod queue;
+pub(crate) mod wait;
 
 pub(crate) use door::check_handle_type;
 

@@ -15,7 +15,7 @@ use std::sync::Arc;
 
 /// Which order a queue keeps, and which words its errors use.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(crate) enum Kind {
     Fifo,
     Padding,
     Shuffle,
@@ -23,7 +23,7 @@ pub(super) enum Kind {
 }
 
 impl Kind {
-    pub(super) fn name(self) -> &'static str {
+    pub(crate) fn name(self) -> &'static str {
         match self {
             Kind::Fifo => "FIFOQueue",
             Kind::Padding => "PaddingFIFOQueue",
@@ -43,20 +43,20 @@ impl Kind {
 
 /// What a queue's node declares.
 #[derive(Clone, Debug)]
-pub(super) struct Spec {
-    pub(super) kind: Kind,
-    pub(super) name: String,
-    pub(super) types: Vec<DType>,
+pub(crate) struct Spec {
+    pub(crate) kind: Kind,
+    pub(crate) name: String,
+    pub(crate) types: Vec<DType>,
     /// One for each component, or none.
-    pub(super) shapes: Vec<PartialShape>,
-    pub(super) capacity: usize,
+    pub(crate) shapes: Vec<PartialShape>,
+    pub(crate) capacity: usize,
     /// How many elements a shuffling queue keeps back while it is open.
-    pub(super) min_after_dequeue: usize,
-    pub(super) seeds: (i64, i64),
+    pub(crate) min_after_dequeue: usize,
+    pub(crate) seeds: (i64, i64),
 }
 
 /// What a dequeue got.
-pub(super) enum Got {
+pub(crate) enum Got {
     /// Nothing was asked for.
     Nothing,
     One(Element),
@@ -96,13 +96,13 @@ struct State {
 }
 
 /// A queue.
-pub(super) struct Queue {
-    pub(super) spec: Spec,
+pub(crate) struct Queue {
+    pub(crate) spec: Spec,
     state: Mutex<State>,
 }
 
 /// TensorFlow's C++ type of all queues.
-pub(super) const QUEUE_TYPE: &str = "N10tensorflow14QueueInterfaceE";
+pub(crate) const QUEUE_TYPE: &str = "N10tensorflow14QueueInterfaceE";
 
 impl Resource for Queue {
     fn type_name(&self) -> &'static str {
@@ -111,7 +111,7 @@ impl Resource for Queue {
 }
 
 impl Queue {
-    pub(super) fn new(spec: Spec) -> Queue {
+    pub(crate) fn new(spec: Spec) -> Queue {
         let items = match spec.kind {
             Kind::Fifo | Kind::Padding => Items::Fifo(VecDeque::new()),
             Kind::Shuffle => Items::shuffle(spec.seeds.0 as u64, spec.seeds.1 as u64),
@@ -129,16 +129,16 @@ impl Queue {
         }
     }
 
-    pub(super) fn len(&self) -> usize {
+    pub(crate) fn len(&self) -> usize {
         self.state.lock().items.len()
     }
 
-    pub(super) fn is_closed(&self) -> bool {
+    pub(crate) fn is_closed(&self) -> bool {
         self.state.lock().closed
     }
 
     /// Puts elements in, one after the other as there is room.
-    pub(super) fn enqueue(
+    pub(crate) fn enqueue(
         self: &Arc<Self>,
         elements: VecDeque<Element>,
         cancellation: &Arc<Cancellation>,
@@ -151,12 +151,12 @@ impl Queue {
     }
 
     /// Closes the queue after the enqueues that wait already.
-    pub(super) fn close(self: &Arc<Self>, cancellation: &Arc<Cancellation>, done: Done<Got>) {
+    pub(crate) fn close(self: &Arc<Self>, cancellation: &Arc<Cancellation>, done: Done<Got>) {
         self.put(Put::Close, cancellation, done);
     }
 
     /// Closes the queue at once; enqueues that wait fail.
-    pub(super) fn close_and_cancel(&self) {
+    pub(crate) fn close_and_cancel(&self) {
         let ended = {
             let mut state = self.state.lock();
             state.closed = true;
@@ -169,12 +169,12 @@ impl Queue {
     }
 
     /// Takes one element.
-    pub(super) fn dequeue(self: &Arc<Self>, cancellation: &Arc<Cancellation>, done: Done<Got>) {
+    pub(crate) fn dequeue(self: &Arc<Self>, cancellation: &Arc<Cancellation>, done: Done<Got>) {
         self.take(Take::One, cancellation, done);
     }
 
     /// Takes `n` elements, or with `fewer` what there is once the queue is closed.
-    pub(super) fn dequeue_many(
+    pub(crate) fn dequeue_many(
         self: &Arc<Self>,
         n: usize,
         fewer: bool,
@@ -403,7 +403,7 @@ impl Queue {
     }
 
     /// The shape each element of component `i` is padded to in a batch of `elements`.
-    pub(super) fn inner_dims(&self, i: usize, elements: &[Element]) -> Vec<usize> {
+    pub(crate) fn inner_dims(&self, i: usize, elements: &[Element]) -> Vec<usize> {
         let declared = self.spec.shapes.get(i).and_then(PartialShape::dims);
         let declared = declared.unwrap_or_default().iter().enumerate();
         declared

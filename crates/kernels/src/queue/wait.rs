@@ -7,11 +7,11 @@ use std::collections::VecDeque;
 use std::sync::Arc;
 
 /// What to do with the outcome of an attempt.
-pub(super) type Done<T> = Box<dyn FnOnce(Result<T>) + Send>;
+pub(crate) type Done<T> = Box<dyn FnOnce(Result<T>) + Send>;
 
 /// One attempt: what it is after, and whom to tell.
-pub(super) struct Attempt<W, T> {
-    pub(super) work: W,
+pub(crate) struct Attempt<W, T> {
+    pub(crate) work: W,
     id: u64,
     cancellation: Arc<Cancellation>,
     token: CancelToken,
@@ -19,8 +19,14 @@ pub(super) struct Attempt<W, T> {
 }
 
 impl<W, T> Attempt<W, T> {
+    /// The attempt as work under way: what it is after, its step's cancellation, whom to tell.
+    pub(crate) fn into_parts(self) -> (W, Arc<Cancellation>, Done<T>) {
+        self.cancellation.deregister(self.token);
+        (self.work, self.cancellation, self.done)
+    }
+
     /// Ends the attempt.
-    pub(super) fn end(self, outcome: Result<T>) -> Ended<T> {
+    pub(crate) fn end(self, outcome: Result<T>) -> Ended<T> {
         Ended {
             cancellation: self.cancellation,
             token: self.token,
@@ -31,7 +37,7 @@ impl<W, T> Attempt<W, T> {
 }
 
 /// An attempt that is over but whose op does not know yet.
-pub(super) struct Ended<T> {
+pub(crate) struct Ended<T> {
     cancellation: Arc<Cancellation>,
     token: CancelToken,
     done: Done<T>,
@@ -40,14 +46,14 @@ pub(super) struct Ended<T> {
 
 impl<T> Ended<T> {
     /// Tells the op. Must not be called under the object's lock.
-    pub(super) fn tell(self) {
+    pub(crate) fn tell(self) {
         self.cancellation.deregister(self.token);
         (self.done)(self.outcome);
     }
 }
 
 /// Attempts in the order of their arrival.
-pub(super) struct Waiting<W, T> {
+pub(crate) struct Waiting<W, T> {
     list: VecDeque<Attempt<W, T>>,
     next: u64,
 }
@@ -64,7 +70,7 @@ impl<W, T> Default for Waiting<W, T> {
 impl<W, T> Waiting<W, T> {
     /// Adds an attempt; `cancel` is called with its number when its step is cancelled. Gives
     /// `done` back if that has already happened.
-    pub(super) fn push(
+    pub(crate) fn push(
         &mut self,
         work: W,
         cancellation: &Arc<Cancellation>,
@@ -87,34 +93,34 @@ impl<W, T> Waiting<W, T> {
     }
 
     /// What the first attempt is after.
-    pub(super) fn front_mut(&mut self) -> Option<&mut W> {
+    pub(crate) fn front_mut(&mut self) -> Option<&mut W> {
         self.list.front_mut().map(|a| &mut a.work)
     }
 
     /// Takes the first attempt out.
-    pub(super) fn pop(&mut self) -> Option<Attempt<W, T>> {
+    pub(crate) fn pop(&mut self) -> Option<Attempt<W, T>> {
         self.list.pop_front()
     }
 
     /// Takes attempt `id` out, if it still waits.
-    pub(super) fn remove(&mut self, id: u64) -> Option<Attempt<W, T>> {
+    pub(crate) fn remove(&mut self, id: u64) -> Option<Attempt<W, T>> {
         let at = self.list.iter().position(|a| a.id == id)?;
         self.list.remove(at)
     }
 
     /// Ends every attempt with `status`.
-    pub(super) fn fail_all(&mut self, status: &Status, ended: &mut Vec<Ended<T>>) {
+    pub(crate) fn fail_all(&mut self, status: &Status, ended: &mut Vec<Ended<T>>) {
         ended.extend(self.list.drain(..).map(|a| a.end(Err(status.clone()))));
     }
 
     /// Whether nobody waits.
-    pub(super) fn is_empty(&self) -> bool {
+    pub(crate) fn is_empty(&self) -> bool {
         self.list.is_empty()
     }
 }
 
 /// Tells everyone.
-pub(super) fn tell<T>(ended: Vec<Ended<T>>) {
+pub(crate) fn tell<T>(ended: Vec<Ended<T>>) {
     for attempt in ended {
         attempt.tell();
     }
