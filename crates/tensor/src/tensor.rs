@@ -347,6 +347,17 @@ impl Tensor {
         }
     }
 
+    /// The variants for writing; copies the list first if it is shared.
+    pub fn make_mut_variants(&mut self) -> Result<&mut Vec<Variant>, TensorError> {
+        match &mut self.data {
+            Data::Variants(v) => Ok(Arc::make_mut(v)),
+            _ => Err(TensorError::DType {
+                expected: DType::Variant,
+                actual: self.dtype,
+            }),
+        }
+    }
+
     /// The one element of a scalar (or of any one-element tensor).
     pub fn scalar_value<T: Element>(&self) -> Result<T, TensorError> {
         match self.as_slice::<T>()? {

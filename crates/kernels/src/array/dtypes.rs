@@ -76,6 +76,10 @@ pub(crate) const STITCH: &[DType] = &join::<20>(&[
     QUANTIZED.split_at(3).0,
 ]);
 
+/// `TensorListStack`.
+pub(crate) const TENSOR_LIST: &[DType] =
+    &join::<22>(&[COMMON_AND_STRING, &[DType::Variant], QUANTIZED]);
+
 /// `Unique`.
 pub(super) const UNIQUE: &[DType] = &join::<14>(&[REALS, &[DType::Bool, DType::String]]);
 

@@ -27,7 +27,7 @@ mod transpose;
 mod unique;
 mod units;
 
-pub(crate) use dtypes::{ALL, COMMON, COMMON_AND_STRING, PAD, STITCH, STRIDED};
+pub(crate) use dtypes::{ALL, COMMON, COMMON_AND_STRING, PAD, STITCH, STRIDED, TENSOR_LIST};
 pub(crate) use gather::{BadIndices, Tuples, gather_rows, gather_slices, position};
 pub(crate) use slice::overwrite_slice;
 pub(crate) use slice_spec::{Masks, SliceSpec};

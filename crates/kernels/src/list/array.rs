@@ -139,7 +139,9 @@ impl TensorArray {
 
     /// Notes that a tensor is cut into the first `size` slots.
     pub(super) fn mark(&self, size: usize) {
-        self.state.lock().marked = Some(size);
+        if !self.spec.gradient {
+            self.state.lock().marked = Some(size);
+        }
     }
 
     /// Whether writes may make it larger.

@@ -3,14 +3,25 @@
 
 mod array;
 mod array_ops;
+mod list_cuts;
+mod list_ops;
+mod map;
+mod optional;
 mod pieces;
 mod shapes;
 mod stack;
 mod step;
+mod tensor_list;
+mod values;
 
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
     array_ops::register(registry);
+    list_cuts::register(registry);
+    list_ops::register(registry);
+    map::register(registry);
+    optional::register(registry);
     stack::register(registry);
+    values::register(registry);
 }
