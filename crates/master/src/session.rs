@@ -8,7 +8,7 @@ use crate::partial::PartialRuns;
 use crate::plans::{Plans, Registered};
 use downpour_graph::{DeviceName, Graph, GraphDef, Result, Status, parse_endpoint};
 use downpour_net::{Canceller, GraphOptions, Limits, StepEnd, StepStart, Task};
-use downpour_plan::{Endpoints, Placement, Request, merge_common, place, rewrite};
+use downpour_plan::{Endpoints, Placement, Request, merge_common, place, rewrite, skip_unused};
 use downpour_tensor::Tensor;
 use downpour_wire::messages::{OptLevel, RunOptions, SessionConfig};
 use parking_lot::Mutex;
@@ -176,7 +176,7 @@ impl Session {
         let optimizer = &self.config.graph_options;
         let optimize = optimizer.opt_level != OptLevel::L0;
         if optimize {
-            rewritten = merge_common(&rewritten);
+            rewritten = merge_common(&skip_unused(&rewritten, &request.targets));
         }
         let options = GraphOptions {
             fold_constants: optimize,

@@ -2,12 +2,14 @@
 //! out; no kernels, no clock, no locks.
 //!
 //! In the order a request meets them: [`rewrite`] (feeds and fetches become nodes, the rest is
-//! pruned), [`merge_common`] (common subexpressions), [`place`] (devices).
+//! pruned), [`skip_unused`] (values nobody uses), [`merge_common`] (common subexpressions), [`place`] (devices).
 
 mod cse;
 mod place;
 mod rewrite;
+mod unused;
 
 pub use cse::merge_common;
 pub use place::{Placement, place};
 pub use rewrite::{Endpoints, Request, rewrite};
+pub use unused::skip_unused;

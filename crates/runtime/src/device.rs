@@ -180,8 +180,14 @@ fn run_jobs(queue: &Queue) {
 /// there is enough to do. Ranges differ between machines, so `body` must give the same result
 /// for any split.
 pub fn parallel_for(total: usize, grain: usize, body: impl Fn(Range<usize>) + Sync) {
-    let threads = rayon::current_num_threads();
     let grain = grain.max(1);
+    if total <= grain {
+        if total > 0 {
+            body(0..total);
+        }
+        return;
+    }
+    let threads = rayon::current_num_threads();
     let parts = (total / grain).clamp(1, threads * 4);
     if parts == 1 || threads == 1 {
         if total > 0 {

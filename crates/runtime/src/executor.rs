@@ -16,7 +16,7 @@
 //! executor.
 
 use crate::frame::child_frame_id;
-use crate::kernel::{AsyncOp, Built, Inputs, Kernel, OpContext, Outputs, Value};
+use crate::kernel::{AsyncOp, Built, Kernel, OpContext, Outputs, Value};
 use crate::plan::{Kind, Plan, PlanNode};
 use crate::trace::NodeTrace;
 use crate::{Cancellation, Device, Rendezvous, ResourceManager, Trace};
@@ -181,9 +181,10 @@ impl StepShared {
                 }
                 std::mem::take(&mut inbox.completions)
             };
-            for c in completions {
+            for mut c in completions {
                 core.outstanding -= 1;
-                core.finish(&self, c.tag, c.outcome);
+                let outcome = c.outcome.as_mut().map_err(|e| e.clone());
+                core.finish(&self, c.tag, outcome.map(|outputs| &mut outputs[..]));
             }
         }
         if core.outstanding > 0 {
@@ -253,73 +254,100 @@ impl StepShared {
             self.process(core, tag);
             return;
         };
-        let inputs = match core.take_inputs(node, &tag) {
-            Ok(inputs) => inputs,
-            Err(e) => return core.finish(self, tag, Err(e)),
-        };
+        let mut inputs = Vec::new();
+        if let Err(e) = core.take_inputs(node, &tag, &mut inputs) {
+            return core.finish(self, tag, Err(e));
+        }
         let frame_iter = core.frame_iter(&tag);
         core.outstanding += 1;
         let (step, kernel) = (self.clone(), kernel.clone());
         self.env.device.spawn(move || {
             let node = &step.plan.nodes[tag.node as usize];
-            let outcome = run_kernel(&*kernel, &step.env, node, &tag, frame_iter, inputs);
-            step.complete(Completion { tag, outcome });
+            let mut outputs: Outputs = smallvec![None; node.num_outputs as usize];
+            let ran = run_kernel(
+                &*kernel,
+                &step.env,
+                node,
+                &tag,
+                frame_iter,
+                (&mut inputs, &mut outputs),
+            );
+            step.complete(Completion {
+                tag,
+                outcome: ran.map(|()| outputs),
+            });
         });
     }
 
     fn process(self: &Arc<Self>, core: &mut Core, tag: Tagged) {
         let node = &self.plan.nodes[tag.node as usize];
+        let mut room = std::mem::take(&mut core.room);
+        room.outputs.resize_with(node.num_outputs as usize, || None);
         if tag.dead && node.kind != Kind::Send {
             core.drop_inputs(node, &tag);
-            core.propagate(self, tag, smallvec![None; node.num_outputs as usize]);
-            return;
+            core.propagate(self, tag, &mut room.outputs);
+        } else if let Some(outcome) = self.run_node(core, node, &tag, &mut room) {
+            core.finish(self, tag, outcome.map(|()| &mut room.outputs[..]));
+        }
+        room.inputs.clear();
+        room.outputs.clear();
+        core.room = room;
+    }
+
+    /// Runs a node here; `None` if it will tell its outcome later.
+    fn run_node(
+        self: &Arc<Self>,
+        core: &mut Core,
+        node: &PlanNode,
+        tag: &Tagged,
+        room: &mut Room,
+    ) -> Option<Result<()>> {
+        if node.kind == Kind::Merge {
+            return Some(core.merge(node, tag, &mut room.outputs));
         }
         if tag.dead {
             // Only `_Send` gets here: it tells the other side.
-            core.drop_inputs(node, &tag);
-            let frame_iter = core.frame_iter(&tag);
-            let outcome = match &node.kernel {
-                Some(Built::Cheap(k) | Built::Costly(k)) => {
-                    run_kernel(&**k, &self.env, node, &tag, frame_iter, smallvec![None])
-                }
-                _ => Ok(Outputs::new()),
-            };
-            return core.finish(self, tag, outcome);
+            core.drop_inputs(node, tag);
+            room.inputs.push(None);
+        } else if let Err(e) = core.take_inputs(node, tag, &mut room.inputs) {
+            return Some(Err(e));
         }
-        if node.kind == Kind::Merge {
-            let outcome = core.merge(node, &tag);
-            return core.finish(self, tag, outcome);
-        }
-        let inputs = match core.take_inputs(node, &tag) {
-            Ok(inputs) => inputs,
-            Err(e) => return core.finish(self, tag, Err(e)),
-        };
-        let outcome = match &node.kernel {
-            None => core.control_op(node, inputs),
+        match &node.kernel {
+            None => Some(core.control_op(node, &mut room.inputs, &mut room.outputs)),
             Some(Built::Cheap(kernel) | Built::Costly(kernel)) => {
-                let frame_iter = core.frame_iter(&tag);
-                run_kernel(&**kernel, &self.env, node, &tag, frame_iter, inputs)
+                let frame_iter = core.frame_iter(tag);
+                let values = (&mut room.inputs[..], &mut room.outputs[..]);
+                Some(run_kernel(
+                    &**kernel, &self.env, node, tag, frame_iter, values,
+                ))
             }
             Some(Built::Async(kernel)) => {
                 core.outstanding += 1;
                 let op = AsyncOp {
                     step: Some(self.clone()),
                     plan: self.plan.clone(),
-                    tag,
-                    frame_iter: core.frame_iter(&tag),
-                    inputs,
+                    tag: *tag,
+                    frame_iter: core.frame_iter(tag),
+                    inputs: room.inputs.drain(..).collect(),
                 };
                 let trace = self.env.trace.as_ref().map(|t| (t, t.now()));
                 // A panic drops the op, which completes it with an error.
                 let _ = catch_unwind(AssertUnwindSafe(|| kernel.start(op)));
                 if let Some((trace, start)) = trace {
-                    record(trace, node, &tag, start, &[]);
+                    record(trace, node, tag, start, &[]);
                 }
-                return;
+                None
             }
-        };
-        core.finish(self, tag, outcome);
+        }
     }
+}
+
+/// Inputs and outputs of the node that is running: one place for all nodes in turn, because
+/// moving them about took longer than many a kernel.
+#[derive(Default)]
+struct Room {
+    inputs: Vec<Option<Value>>,
+    outputs: Vec<Option<Value>>,
 }
 
 fn run_kernel(
@@ -328,9 +356,8 @@ fn run_kernel(
     node: &PlanNode,
     tag: &Tagged,
     frame_iter: (u64, u64),
-    inputs: Inputs,
-) -> Result<Outputs> {
-    let outputs = smallvec![None; node.num_outputs as usize];
+    (inputs, outputs): (&mut [Option<Value>], &mut [Option<Value>]),
+) -> Result<()> {
     let mut ctx = OpContext {
         env,
         info: &node.info,
@@ -341,23 +368,19 @@ fn run_kernel(
     let start = env.trace.as_ref().map(|t| t.now());
     let outcome = catch_unwind(AssertUnwindSafe(|| kernel.compute(&mut ctx)));
     if let (Some(trace), Some(start)) = (&env.trace, start) {
-        record(trace, node, tag, start, &ctx.outputs);
+        record(trace, node, tag, start, ctx.outputs);
     }
-    match outcome {
-        Ok(Ok(())) => Ok(ctx.outputs),
-        Ok(Err(e)) => Err(e),
-        Err(panic) => {
-            let text = panic
-                .downcast_ref::<String>()
-                .map(String::as_str)
-                .or_else(|| panic.downcast_ref::<&str>().copied())
-                .unwrap_or("no message");
-            Err(Status::internal(format!(
-                "the kernel of op {} panicked (please report this): {text}",
-                node.info.node.op_name()
-            )))
-        }
-    }
+    outcome.unwrap_or_else(|panic| {
+        let text = panic
+            .downcast_ref::<String>()
+            .map(String::as_str)
+            .or_else(|| panic.downcast_ref::<&str>().copied())
+            .unwrap_or("no message");
+        Err(Status::internal(format!(
+            "the kernel of op {} panicked (please report this): {text}",
+            node.info.node.op_name()
+        )))
+    })
 }
 
 fn record(trace: &Trace, node: &PlanNode, tag: &Tagged, start_ns: i64, outputs: &[Option<Value>]) {
@@ -435,6 +458,7 @@ struct Core {
     costly: VecDeque<Tagged>,
     /// Kernels that run or wait elsewhere.
     outstanding: usize,
+    room: Room,
     /// Nodes that the driving thread will still run; all there are if this is the largest number.
     patience: u32,
     args: Vec<Option<Tensor>>,
@@ -450,6 +474,7 @@ impl Core {
             cheap: Vec::with_capacity(plan.roots.len()),
             costly: VecDeque::new(),
             outstanding: 0,
+            room: Room::default(),
             patience,
             args: args.into_iter().map(Some).collect(),
             retvals: vec![None; plan.num_retvals],
@@ -526,13 +551,15 @@ impl Core {
     }
 
     /// Takes a node's inputs out of their slots, reading references where values are wanted.
-    fn take_inputs(&mut self, node: &PlanNode, tag: &Tagged) -> Result<Inputs> {
+    fn take_inputs(
+        &mut self,
+        node: &PlanNode,
+        tag: &Tagged,
+        inputs: &mut Vec<Option<Value>>,
+    ) -> Result<()> {
         let slots = node.slots as usize..(node.slots + node.num_inputs) as usize;
         let iteration = self.iteration(tag.frame, tag.iter);
-        let mut inputs: Inputs = iteration.slots[slots]
-            .iter_mut()
-            .map(Option::take)
-            .collect();
+        inputs.extend(iteration.slots[slots].iter_mut().map(Option::take));
         if node.takes_refs {
             let types = &node.info.node.input_types;
             let lenient = node.info.node.op.allows_uninitialized_input;
@@ -555,7 +582,7 @@ impl Core {
                 }
             }
         }
-        Ok(inputs)
+        Ok(())
     }
 
     fn drop_inputs(&mut self, node: &PlanNode, tag: &Tagged) {
@@ -563,7 +590,12 @@ impl Core {
         self.iteration(tag.frame, tag.iter).slots[slots].fill(None);
     }
 
-    fn merge(&mut self, node: &PlanNode, tag: &Tagged) -> Result<Outputs> {
+    fn merge(
+        &mut self,
+        node: &PlanNode,
+        tag: &Tagged,
+        outputs: &mut [Option<Value>],
+    ) -> Result<()> {
         let slots = node.slots as usize..(node.slots + node.num_inputs) as usize;
         let slots = &mut self.iteration(tag.frame, tag.iter).slots[slots];
         let live = slots.iter().position(Option::is_some);
@@ -584,10 +616,11 @@ impl Core {
             value => value,
         };
         match (live, value) {
-            (Some(i), Some(value)) => Ok(smallvec![
-                Some(value),
-                Some(Value::Tensor(Tensor::scalar(i as i32)))
-            ]),
+            (Some(i), Some(value)) => {
+                set(outputs, 0, Some(value));
+                set(outputs, 1, Some(Value::Tensor(Tensor::scalar(i as i32))));
+                Ok(())
+            }
             _ => Err(Status::internal(format!(
                 "Merge node {} has no live input",
                 node.info.name
@@ -596,24 +629,23 @@ impl Core {
     }
 
     /// Nodes that the executor itself understands.
-    fn control_op(&mut self, node: &PlanNode, mut inputs: Inputs) -> Result<Outputs> {
+    fn control_op(
+        &mut self,
+        node: &PlanNode,
+        inputs: &mut [Option<Value>],
+        outputs: &mut [Option<Value>],
+    ) -> Result<()> {
         let mut first = || inputs.first_mut().and_then(Option::take);
         match node.kind {
             Kind::Arg(i) => {
                 // An argument may be read by several nodes of the same index.
-                Ok(smallvec![
-                    self.args
-                        .get(i as usize)
-                        .cloned()
-                        .flatten()
-                        .map(Value::Tensor)
-                ])
+                let value = self.args.get(i as usize).cloned().flatten();
+                set(outputs, 0, value.map(Value::Tensor));
             }
             Kind::Retval(i) => {
                 if let Some(slot) = self.retvals.get_mut(i as usize) {
                     *slot = first();
                 }
-                Ok(Outputs::new())
             }
             Kind::Switch => {
                 let data = first();
@@ -629,23 +661,27 @@ impl Core {
                     }
                     _ => return Err(Status::internal("Switch has no predicate")),
                 };
-                Ok(if pred {
-                    smallvec![None, data]
-                } else {
-                    smallvec![data, None]
-                })
+                set(outputs, usize::from(pred), data);
             }
-            Kind::Enter { .. } | Kind::Exit | Kind::NextIteration => Ok(smallvec![first()]),
-            Kind::ControlTrigger => Ok(Outputs::new()),
-            Kind::Merge | Kind::Normal | Kind::Send => Err(Status::internal(format!(
-                "node {} has no kernel",
-                node.info.name
-            ))),
+            Kind::Enter { .. } | Kind::Exit | Kind::NextIteration => set(outputs, 0, first()),
+            Kind::ControlTrigger => {}
+            Kind::Merge | Kind::Normal | Kind::Send => {
+                return Err(Status::internal(format!(
+                    "node {} has no kernel",
+                    node.info.name
+                )));
+            }
         }
+        Ok(())
     }
 
     /// Takes note of a node's outcome.
-    fn finish(&mut self, step: &Arc<StepShared>, tag: Tagged, outcome: Result<Outputs>) {
+    fn finish(
+        &mut self,
+        step: &Arc<StepShared>,
+        tag: Tagged,
+        outcome: Result<&mut [Option<Value>]>,
+    ) {
         let node = &step.plan.nodes[tag.node as usize];
         let outcome = outcome.and_then(|outputs| {
             let complete = matches!(node.kind, Kind::Switch)
@@ -687,7 +723,7 @@ impl Core {
     }
 
     /// Gives a node's outputs to their consumers and counts what that makes ready.
-    fn propagate(&mut self, step: &Arc<StepShared>, tag: Tagged, outputs: Outputs) {
+    fn propagate(&mut self, step: &Arc<StepShared>, tag: Tagged, outputs: &mut [Option<Value>]) {
         if self.error.is_some() {
             return;
         }
@@ -702,11 +738,11 @@ impl Core {
         match node.kind {
             Kind::Enter { child, constant } => {
                 let inner = self.child_frame(plan, &tag, child);
-                let value = outputs.into_iter().next().flatten();
+                let value = outputs.first_mut().and_then(Option::take);
                 if constant {
                     self.add_invariant(plan, tag.node, inner, value, tag.dead, now);
                 } else {
-                    self.activate(plan, node, inner, 0, smallvec![value], tag.dead, now);
+                    self.activate(plan, node, inner, 0, &mut [value], tag.dead, now);
                 }
                 if let Some(frame) = self.frames[inner as usize].as_mut() {
                     frame.pending_enters -= 1;
@@ -729,7 +765,8 @@ impl Core {
                 }
             }
             Kind::NextIteration => {
-                if let (false, Some(value)) = (tag.dead, outputs.into_iter().next().flatten()) {
+                let value = outputs.first_mut().and_then(Option::take);
+                if let (false, Some(value)) = (tag.dead, value) {
                     self.next_iteration(plan, tag, value, now);
                 }
             }
@@ -756,7 +793,7 @@ impl Core {
             node,
             tag.frame,
             tag.iter + 1,
-            smallvec![Some(value)],
+            &mut [Some(value)],
             false,
             now,
         );
@@ -774,12 +811,12 @@ impl Core {
         let invariants = frame.invariants.clone();
         for (node, value) in roots {
             let node = &plan.nodes[node as usize];
-            self.activate(plan, node, at, iter, smallvec![Some(value)], false, now);
+            self.activate(plan, node, at, iter, &mut [Some(value)], false, now);
         }
         for (node, value) in invariants {
             let dead = value.is_none();
             let node = &plan.nodes[node as usize];
-            self.activate(plan, node, at, iter, smallvec![value], dead, now);
+            self.activate(plan, node, at, iter, &mut [value], dead, now);
         }
     }
 
@@ -800,7 +837,7 @@ impl Core {
         frame.invariants.push((node, value.clone()));
         for iter in frame.first..=frame.last {
             let item = &plan.nodes[node as usize];
-            self.activate(plan, item, at, iter, smallvec![value.clone()], dead, now);
+            self.activate(plan, item, at, iter, &mut [value.clone()], dead, now);
         }
     }
 
@@ -850,7 +887,7 @@ impl Core {
         node: &PlanNode,
         frame: u32,
         iter: u64,
-        mut outputs: Outputs,
+        outputs: &mut [Option<Value>],
         dead: bool,
         now: i64,
     ) {
@@ -959,7 +996,7 @@ impl Core {
             self.children.remove(&(parent, parent_iter, body));
             for exit in dead_exits {
                 let node = &plan.nodes[exit as usize];
-                self.activate(plan, node, parent, parent_iter, smallvec![None], true, now);
+                self.activate(plan, node, parent, parent_iter, &mut [None], true, now);
             }
             let iteration = self.iteration(parent, parent_iter);
             iteration.outstanding_frames -= 1;
@@ -993,6 +1030,12 @@ impl Core {
                 ))),
             })
             .collect()
+    }
+}
+
+fn set(outputs: &mut [Option<Value>], i: usize, value: Option<Value>) {
+    if let Some(slot) = outputs.get_mut(i) {
+        *slot = value;
     }
 }
 

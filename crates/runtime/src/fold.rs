@@ -6,7 +6,6 @@ use crate::plan::{CompileEnv, build_kernel};
 use crate::{Cancellation, StepEnv};
 use downpour_graph::{AttrValue, Attrs, Edge, Graph, Node, NodeId, find_op};
 use downpour_tensor::{DType, Tensor};
-use smallvec::smallvec;
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -100,17 +99,19 @@ fn evaluate(
         node: node.clone(),
         input_names: Vec::new(),
     };
+    let mut inputs: Vec<_> = inputs.into_iter().map(|t| Some(Value::Tensor(t))).collect();
+    let mut outputs = vec![None; node.output_types.len()];
     let mut ctx = OpContext {
         env: step,
         info: &info,
-        inputs: inputs.into_iter().map(|t| Some(Value::Tensor(t))).collect(),
-        outputs: smallvec![None; node.output_types.len()],
+        inputs: &mut inputs,
+        outputs: &mut outputs,
         frame_iter: (0, 0),
     };
     let run = std::panic::AssertUnwindSafe(|| kernel.compute(&mut ctx));
     std::panic::catch_unwind(run).ok()?.ok()?;
-    let mut out = Vec::with_capacity(ctx.outputs.len());
-    for value in ctx.outputs {
+    let mut out = Vec::with_capacity(outputs.len());
+    for value in outputs {
         match value {
             Some(Value::Tensor(t)) if t.byte_len() <= MAX_FOLDED_BYTES => out.push(t),
             _ => return None,

@@ -20,7 +20,6 @@ pub enum Value {
     Ref(Arc<Variable>),
 }
 
-pub(crate) type Inputs = SmallVec<[Option<Value>; 4]>;
 pub(crate) type Outputs = SmallVec<[Option<Value>; 2]>;
 
 /// A kernel that computes without waiting.
@@ -187,8 +186,8 @@ pub struct NodeInfo {
 pub struct OpContext<'a> {
     pub(crate) env: &'a Arc<StepEnv>,
     pub(crate) info: &'a NodeInfo,
-    pub(crate) inputs: Inputs,
-    pub(crate) outputs: Outputs,
+    pub(crate) inputs: &'a mut [Option<Value>],
+    pub(crate) outputs: &'a mut [Option<Value>],
     pub(crate) frame_iter: (u64, u64),
 }
 

@@ -16,6 +16,8 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 /// Bytes of a block that is staged beside its final place; it stays in the first-level cache.
 const STAGE: usize = 8 << 10;
+/// Most bytes of operands that are not worth a walk.
+const TINY: usize = 64;
 /// Runs shorter than this are gathered into blocks before a kernel sees them.
 const SHORT_ROW: usize = 64;
 
@@ -95,7 +97,17 @@ pub(crate) fn zip(
     mut x: Tensor,
     mut y: Tensor,
 ) -> Result<Zipped> {
-    let bc = if x.shape() == y.shape() {
+    let same = x.shape() == y.shape();
+    let dtype = kernel.output().unwrap_or(x.dtype());
+    if same && dtype == x.dtype() && x.byte_len() <= TINY && x.is_unique() {
+        let good = in_place(kernel, &mut x, &y)?;
+        return Ok(if good {
+            Zipped::Done(x)
+        } else {
+            Zipped::Refused
+        });
+    }
+    let bc = if same {
         let n = x.num_elements();
         Broadcast {
             shape: x.shape().clone(),
@@ -110,7 +122,6 @@ pub(crate) fn zip(
         }
     };
     check_dims(&bc, &x, &y)?;
-    let dtype = kernel.output().unwrap_or(x.dtype());
     let fits = |t: &Tensor| t.dtype() == dtype && t.shape() == &bc.shape && t.is_unique();
     let target = if fits(&x) {
         Target::Left
@@ -160,6 +171,29 @@ pub(crate) fn zip(
         Zipped::Refused
     })
 }
+
+/// Runs a kernel over two tensors of one shape and at most [`TINY`] bytes, into the first: what a
+/// loop counter or a learning rate goes through, where the walk would take longer than the sum.
+fn in_place(kernel: &dyn Binary, x: &mut Tensor, y: &Tensor) -> Result<bool> {
+    let n = x.num_elements();
+    if n == 0 {
+        return Ok(true);
+    }
+    let b = bytes(y)?.as_ptr();
+    let to = bytes_mut(x)?;
+    let mut stage = Tiny([MaybeUninit::uninit(); TINY]);
+    let a = stage.0.as_mut_ptr().cast::<u8>();
+    // SAFETY: all three hold `n` elements (`y` has the shape of `x`, and both are of the kernel's
+    // type); the stage is aligned for any element, set by the copy, and apart from the others.
+    unsafe {
+        std::ptr::copy_nonoverlapping(to.as_ptr(), a, to.len());
+        Ok(kernel.run(to.as_mut_ptr(), a, b, n, Steps::Both))
+    }
+}
+
+/// Room for a tiny operand.
+#[repr(align(16))]
+struct Tiny([MaybeUninit<u8>; TINY]);
 
 /// Refuses shapes that take turns in repeating more often than TensorFlow's kernels can follow.
 pub(crate) fn check_dims(bc: &Broadcast, x: &Tensor, y: &Tensor) -> Result<()> {
