@@ -22,6 +22,7 @@ pub mod storage;
 pub mod stream;
 pub mod summary;
 pub mod table;
+pub mod tensor_proto;
 
 pub use storage::{LocalStorage, PendingFile, ReadAt, Storage, StorageHandle, StreamFile};
 

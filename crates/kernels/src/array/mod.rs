@@ -25,7 +25,7 @@ mod strided;
 mod tile;
 mod transpose;
 mod unique;
-mod units;
+pub(crate) mod units;
 
 pub(crate) use dtypes::{ALL, COMMON, COMMON_AND_STRING, PAD, STITCH, STRIDED, TENSOR_LIST};
 pub(crate) use gather::{BadIndices, Tuples, gather_rows, gather_slices, position};

@@ -4,7 +4,7 @@ mod as_string;
 mod base64;
 mod edit;
 mod format;
-mod hash;
+pub(crate) mod hash;
 mod join;
 mod ngrams;
 mod number;
