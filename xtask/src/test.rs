@@ -2,7 +2,7 @@
 //! run shows everything that is wrong, and ends with the counts.
 
 use crate::process::{build_server, cargo, run_watched};
-use crate::{check, conformance, fuzz};
+use crate::{bench, check, conformance, example, fuzz};
 use anyhow::{Result, bail};
 use std::time::Instant;
 
@@ -12,10 +12,18 @@ pub(crate) fn run() -> Result<()> {
     report.step("check", || check::run().map(|()| String::new()));
     if report.step("build", || build_server().map(|()| String::new())) {
         report.step("unit", unit_tests);
+        report.step("example", example::run);
         report.step("conformance", || conformance::run_counting(&[]));
         report.step("fuzz", fuzz_smoke);
+        report.step("bench", bench_smoke);
     }
     report.finish()
+}
+
+/// Runs every row of the benchmark briefly: that it works, not how fast it is.
+fn bench_smoke() -> Result<String> {
+    bench::run(&["--smoke".to_owned()])?;
+    Ok("every row ran".to_owned())
 }
 
 fn fuzz_smoke() -> Result<String> {
@@ -27,11 +35,11 @@ fn fuzz_smoke() -> Result<String> {
     Ok(format!("{} targets, 10 s each", targets.len()))
 }
 
-/// Runs the workspace's tests and adds up cargo's per-binary summaries.
+/// Runs the workspace's tests with debug assertions and adds up cargo's per-binary summaries.
 fn unit_tests() -> Result<String> {
     let (mut passed, mut failed) = (0_u64, 0_u64);
     let result = run_watched(
-        cargo().args(["test", "--release", "--workspace", "--no-fail-fast"]),
+        cargo().args(["test", "--workspace", "--no-fail-fast"]),
         |line| {
             if let Some((p, f)) = counts(line) {
                 passed += p;

@@ -16,7 +16,7 @@
 //! executor.
 
 use crate::frame::child_frame_id;
-use crate::kernel::{AsyncOp, Built, Kernel, OpContext, Outputs, Value};
+use crate::kernel::{AsyncOp, Built, Kernel, NodeInfo, OpContext, Outputs, Value};
 use crate::plan::{Kind, Plan, PlanNode};
 use crate::trace::NodeTrace;
 use crate::{Cancellation, Device, Rendezvous, ResourceManager, Trace};
@@ -267,8 +267,8 @@ impl StepShared {
             let ran = run_kernel(
                 &*kernel,
                 &step.env,
-                node,
-                &tag,
+                &node.info,
+                tag.scheduled_ns,
                 frame_iter,
                 (&mut inputs, &mut outputs),
             );
@@ -318,7 +318,12 @@ impl StepShared {
                 let frame_iter = core.frame_iter(tag);
                 let values = (&mut room.inputs[..], &mut room.outputs[..]);
                 Some(run_kernel(
-                    &**kernel, &self.env, node, tag, frame_iter, values,
+                    &**kernel,
+                    &self.env,
+                    &node.info,
+                    tag.scheduled_ns,
+                    frame_iter,
+                    values,
                 ))
             }
             Some(Built::Async(kernel)) => {
@@ -334,7 +339,7 @@ impl StepShared {
                 // A panic drops the op, which completes it with an error.
                 let _ = catch_unwind(AssertUnwindSafe(|| kernel.start(op)));
                 if let Some((trace, start)) = trace {
-                    record(trace, node, tag, start, &[]);
+                    record(trace, &node.info, tag.scheduled_ns, start, &[]);
                 }
                 None
             }
@@ -350,17 +355,18 @@ struct Room {
     outputs: Vec<Option<Value>>,
 }
 
-fn run_kernel(
+/// Runs a kernel, notes it in the step's trace and turns its panic into an error.
+pub(crate) fn run_kernel(
     kernel: &dyn Kernel,
     env: &Arc<StepEnv>,
-    node: &PlanNode,
-    tag: &Tagged,
+    info: &NodeInfo,
+    scheduled_ns: i64,
     frame_iter: (u64, u64),
     (inputs, outputs): (&mut [Option<Value>], &mut [Option<Value>]),
 ) -> Result<()> {
     let mut ctx = OpContext {
         env,
-        info: &node.info,
+        info,
         inputs,
         outputs,
         frame_iter,
@@ -368,7 +374,7 @@ fn run_kernel(
     let start = env.trace.as_ref().map(|t| t.now());
     let outcome = catch_unwind(AssertUnwindSafe(|| kernel.compute(&mut ctx)));
     if let (Some(trace), Some(start)) = (&env.trace, start) {
-        record(trace, node, tag, start, ctx.outputs);
+        record(trace, info, scheduled_ns, start, ctx.outputs);
     }
     outcome.unwrap_or_else(|panic| {
         let text = panic
@@ -378,12 +384,18 @@ fn run_kernel(
             .unwrap_or("no message");
         Err(Status::internal(format!(
             "the kernel of op {} panicked (please report this): {text}",
-            node.info.node.op_name()
+            info.node.op_name()
         )))
     })
 }
 
-fn record(trace: &Trace, node: &PlanNode, tag: &Tagged, start_ns: i64, outputs: &[Option<Value>]) {
+fn record(
+    trace: &Trace,
+    info: &NodeInfo,
+    scheduled_ns: i64,
+    start_ns: i64,
+    outputs: &[Option<Value>],
+) {
     let outputs = outputs
         .iter()
         .enumerate()
@@ -393,13 +405,13 @@ fn record(trace: &Trace, node: &PlanNode, tag: &Tagged, start_ns: i64, outputs: 
         })
         .collect();
     trace.record(NodeTrace {
-        name: node.info.name.clone(),
-        op: node.info.node.op_name().to_owned(),
-        inputs: node.info.input_names.clone(),
-        scheduled_ns: if tag.scheduled_ns == 0 {
+        name: info.name.clone(),
+        op: info.node.op_name().to_owned(),
+        inputs: info.input_names.clone(),
+        scheduled_ns: if scheduled_ns == 0 {
             start_ns
         } else {
-            tag.scheduled_ns
+            scheduled_ns
         },
         start_ns,
         end_ns: trace.now(),

@@ -98,7 +98,8 @@ impl Plan {
         } else {
             graph
         };
-        Plan::build(graph, env)
+        let (graph, kernels) = crate::fuse::fuse(graph, env)?;
+        Plan::build(&graph, kernels, env)
     }
 
     /// Number of values [`crate::Step::start`] expects.
@@ -126,7 +127,12 @@ impl Plan {
         self.nodes.is_empty()
     }
 
-    pub(crate) fn build(graph: &Graph, env: &CompileEnv<'_>) -> Result<Arc<Plan>> {
+    /// Lays the graph out; `fused` are the kernels of nodes that stand for several.
+    fn build(
+        graph: &Graph,
+        mut fused: HashMap<NodeId, Built>,
+        env: &CompileEnv<'_>,
+    ) -> Result<Arc<Plan>> {
         let frames = FrameTable::analyse(graph)?;
         let mut nodes = Vec::with_capacity(graph.len());
         let refs = reference_edges(graph);
@@ -144,7 +150,10 @@ impl Plan {
                 _ => {}
             }
             let kernel = match kind {
-                Kind::Normal | Kind::Send => Some(build_kernel(node, env)?),
+                Kind::Normal | Kind::Send => Some(match fused.remove(&id) {
+                    Some(kernel) => kernel,
+                    None => build_kernel(node, env)?,
+                }),
                 _ => None,
             };
             let place = frames.place(id);
@@ -191,7 +200,7 @@ fn cost_by_inputs(node: &Node) -> bool {
 }
 
 /// Outputs that may travel as references: those of `Ref` types, and variables' plain readings.
-fn reference_edges(graph: &Graph) -> HashSet<Edge> {
+pub(crate) fn reference_edges(graph: &Graph) -> HashSet<Edge> {
     let mut refs = HashSet::new();
     for (id, node) in graph.nodes() {
         for (output, (_, is_ref)) in (0..).zip(&node.output_types) {
@@ -241,7 +250,7 @@ fn connect(graph: &Graph, nodes: &mut [PlanNode]) {
     }
 }
 
-fn input_names(graph: &Graph, node: &Node) -> Vec<String> {
+pub(crate) fn input_names(graph: &Graph, node: &Node) -> Vec<String> {
     node.inputs
         .iter()
         .map(|e| match e.output {

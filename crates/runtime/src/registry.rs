@@ -1,5 +1,6 @@
 //! Which kernel runs which op for which element types.
 
+use crate::fuse::ScalarOp;
 use crate::kernel::{Built, KernelBuilder};
 use downpour_graph::{Node, Result, Status};
 use downpour_tensor::DType;
@@ -23,6 +24,7 @@ pub struct Registration {
 #[derive(Default)]
 pub struct Registry {
     kernels: HashMap<&'static str, Vec<Registration>>,
+    scalars: HashMap<&'static str, ScalarOp>,
 }
 
 impl Registry {
@@ -51,6 +53,22 @@ impl Registry {
             factory,
         };
         self.kernels.entry(op).or_default().push(registration);
+    }
+
+    /// Says what an op's `float` kernel does to single numbers, so that runs of such ops can be
+    /// computed at once. It must be what the kernel does, to the bit.
+    pub fn add_scalar(&mut self, op: &'static str, scalar: ScalarOp) {
+        self.scalars.insert(op, scalar);
+    }
+
+    /// What an op does to single `float` numbers, if that is known.
+    pub fn scalar(&self, op: &str) -> Option<ScalarOp> {
+        self.scalars.get(op).copied()
+    }
+
+    /// Names of all ops whose arithmetic on single numbers is known.
+    pub fn scalars(&self) -> impl Iterator<Item = (&'static str, ScalarOp)> + '_ {
+        self.scalars.iter().map(|(op, scalar)| (*op, *scalar))
     }
 
     /// Names of all ops with a kernel.

@@ -19,6 +19,7 @@ mod grad;
 pub(crate) mod isa;
 mod reduce;
 mod reducers;
+mod scalar;
 mod scan;
 mod special;
 mod tables;
@@ -41,6 +42,7 @@ pub(crate) fn register(registry: &mut Registry) {
     gamma::register(registry);
     grad::register(registry);
     reduce::register(registry);
+    scalar::register(registry);
     scan::register(registry);
     unary::register(registry);
 }
