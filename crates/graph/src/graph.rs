@@ -4,8 +4,8 @@
 
 use crate::print::attr_kind;
 use crate::{
-    AttrDef, AttrList, AttrValue, Attrs, FunctionDef, GraphDef, NodeDef, OpDef, Result, Status,
-    Versions, find_op, is_valid_node_name, parse_endpoint,
+    AttrDef, AttrList, AttrValue, Attrs, FunctionDef, Functions, GraphDef, NodeDef, OpDef, Result,
+    Status, Versions, find_op, is_valid_node_name, parse_endpoint,
 };
 use downpour_tensor::DType;
 use std::collections::HashMap;
@@ -70,8 +70,7 @@ impl Node {
 pub struct Graph {
     nodes: Vec<Arc<Node>>,
     by_name: HashMap<Arc<str>, NodeId>,
-    functions: HashMap<String, Arc<FunctionDef>>,
-    gradients: HashMap<String, String>,
+    functions: Arc<Functions>,
     versions: Versions,
 }
 
@@ -86,15 +85,34 @@ impl Graph {
         Ok(graph)
     }
 
+    /// Checks a whole graph whose functions are these.
+    pub(crate) fn with_functions(def: GraphDef, functions: Arc<Functions>) -> Result<Graph> {
+        let mut graph = Graph {
+            functions,
+            ..Default::default()
+        };
+        graph.extend(def)?;
+        Ok(graph)
+    }
+
     /// Checks more nodes and functions and adds them; on an error nothing changes.
     pub fn extend(&mut self, def: GraphDef) -> Result<()> {
         check_versions(&def.versions)?;
         let mut functions = self.functions.clone();
         for function in def.functions {
             // A client sends its whole library with every extension: the first one stands.
-            functions
-                .entry(function.signature.name.clone())
-                .or_insert_with(|| Arc::new(function));
+            if functions.find(&function.signature.name).is_none() {
+                let name = function.signature.name.clone();
+                let library = Arc::make_mut(&mut functions);
+                library.definitions.insert(name, Arc::new(function));
+            }
+        }
+        for (name, gradient) in def.gradients {
+            if functions.gradient_of(&name) != Some(&gradient) {
+                Arc::make_mut(&mut functions)
+                    .gradients
+                    .insert(name, gradient);
+            }
         }
         let base = self.nodes.len();
         let mut by_name = HashMap::with_capacity(def.nodes.len());
@@ -136,7 +154,6 @@ impl Graph {
         }
         self.by_name.extend(by_name);
         self.functions = functions;
-        self.gradients.extend(def.gradients);
         if base == 0 {
             self.versions = def.versions;
         }
@@ -154,9 +171,31 @@ impl Graph {
             nodes,
             by_name,
             functions: like.functions.clone(),
-            gradients: like.gradients.clone(),
             versions: like.versions.clone(),
         }
+    }
+
+    /// The nodes marked in `keep`, which must include all that those need.
+    pub(crate) fn subgraph(&self, keep: &[bool]) -> Graph {
+        if keep.iter().all(|k| *k) {
+            return self.clone();
+        }
+        let mut new_id = vec![NodeId(0); self.len()];
+        let mut nodes = Vec::new();
+        for (id, node) in self.nodes().filter(|(id, _)| keep[id.index()]) {
+            new_id[id.index()] = NodeId(nodes.len() as u32);
+            nodes.push(node.clone());
+        }
+        for node in &mut nodes {
+            let node = Arc::make_mut(node);
+            for edge in &mut node.inputs {
+                edge.node = new_id[edge.node.index()];
+            }
+            for control in &mut node.control_inputs {
+                *control = new_id[control.index()];
+            }
+        }
+        Graph::from_checked(nodes, self)
     }
 
     /// Number of nodes.
@@ -189,17 +228,22 @@ impl Graph {
 
     /// The function called `name`.
     pub fn function(&self, name: &str) -> Option<&Arc<FunctionDef>> {
-        self.functions.get(name)
+        self.functions.find(name)
     }
 
     /// All functions.
     pub fn functions(&self) -> &HashMap<String, Arc<FunctionDef>> {
+        &self.functions.definitions
+    }
+
+    /// The function library.
+    pub fn library(&self) -> &Arc<Functions> {
         &self.functions
     }
 
     /// The function registered as the gradient of `name`.
     pub fn gradient_of(&self, name: &str) -> Option<&str> {
-        self.gradients.get(name).map(String::as_str)
+        self.functions.gradient_of(name)
     }
 
     /// Ids so that producers come before consumers. Nodes that can only be reached through a
@@ -343,7 +387,7 @@ fn check_versions(v: &Versions) -> Result<()> {
 
 /// Checks single nodes; shares strings that repeat.
 #[derive(Default)]
-struct Resolver {
+pub(crate) struct Resolver {
     devices: HashMap<String, Arc<str>>,
     calls: HashMap<String, Arc<OpDef>>,
 }
@@ -352,7 +396,7 @@ impl Resolver {
     fn check(
         &mut self,
         def: NodeDef,
-        functions: &HashMap<String, Arc<FunctionDef>>,
+        functions: &Functions,
         find: impl Fn(&str) -> Option<NodeId>,
     ) -> Result<Node> {
         let op = self.signature(&def, functions)?;
@@ -418,15 +462,11 @@ impl Resolver {
         })
     }
 
-    fn signature(
-        &mut self,
-        def: &NodeDef,
-        functions: &HashMap<String, Arc<FunctionDef>>,
-    ) -> Result<Arc<OpDef>> {
+    pub(crate) fn signature(&mut self, def: &NodeDef, functions: &Functions) -> Result<Arc<OpDef>> {
         if let Some(op) = find_op(&def.op).or_else(|| self.calls.get(&def.op).cloned()) {
             return Ok(op);
         }
-        if let Some(function) = functions.get(&def.op) {
+        if let Some(function) = functions.find(&def.op) {
             let op = Arc::new(function.signature.clone());
             self.calls.insert(def.op.clone(), op.clone());
             return Ok(op);
@@ -447,7 +487,7 @@ fn type_list(types: &[OutputType]) -> String {
 }
 
 /// Fills in defaults and refuses missing, undeclared and ill-typed attributes.
-fn complete_attrs(def: &NodeDef, op: &OpDef) -> Result<Attrs> {
+pub(crate) fn complete_attrs(def: &NodeDef, op: &OpDef) -> Result<Attrs> {
     let mut attrs = def.attrs.clone();
     for (name, value) in &def.attrs.0 {
         if name.starts_with('_') {

@@ -7,6 +7,7 @@
 
 mod attr;
 mod def;
+mod function;
 mod graph;
 mod names;
 mod op_def;
@@ -16,6 +17,7 @@ mod status;
 
 pub use attr::{AttrList, AttrValue, Attrs, FunctionRef};
 pub use def::{FunctionDef, GraphDef, NodeDef, Versions};
+pub use function::{FunctionBody, Functions};
 pub use graph::{Edge, Endpoint, Graph, Node, NodeId, OutputType};
 pub use names::{DeviceName, DeviceNameError, is_valid_node_name, parse_endpoint};
 pub use op_def::{ArgDef, ArgKind, AttrDef, ElementType, OpDef};

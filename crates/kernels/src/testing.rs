@@ -1,17 +1,20 @@
 //! Runs one op on given inputs, as the executor would: what unit tests of kernels are made of.
 
-use downpour_graph::{AttrValue, Graph, GraphDef, NodeDef, Result};
+use downpour_graph::{
+    ArgDef, ArgKind, AttrValue, ElementType, FunctionDef, FunctionRef, Graph, GraphDef, NodeDef,
+    OpDef, Result,
+};
 use downpour_runtime::{
-    Cancellation, CompileEnv, Device, Extensions, KernelCache, MemoryBudget, Plan, Registry, Step,
-    StepEnv,
+    Cancellation, CompileEnv, Device, Extensions, FunctionLibrary, KernelCache, MemoryBudget, Plan,
+    Registry, Step, StepEnv,
 };
 use downpour_tensor::{DType, Tensor};
 use std::sync::{Arc, LazyLock, mpsc};
 
-static REGISTRY: LazyLock<Registry> = LazyLock::new(|| {
+static REGISTRY: LazyLock<Arc<Registry>> = LazyLock::new(|| {
     let mut r = Registry::new();
     crate::register(&mut r);
-    r
+    Arc::new(r)
 });
 
 /// A device with a budget of 64 MiB per tensor.
@@ -41,8 +44,36 @@ pub(crate) fn run_on(
     nodes: Vec<NodeDef>,
     args: Vec<Tensor>,
 ) -> Result<Vec<Tensor>> {
+    run_with_functions(device, nodes, vec![], args)
+}
+
+/// As [`run_on`], with a function library.
+pub(crate) fn run_with_functions(
+    device: &Arc<Device>,
+    nodes: Vec<NodeDef>,
+    functions: Vec<FunctionDef>,
+    args: Vec<Tensor>,
+) -> Result<Vec<Tensor>> {
+    let (tx, rx) = mpsc::channel();
+    let cancellation = Cancellation::new();
+    start(device, nodes, functions, args, cancellation, move |r| {
+        tx.send(r).unwrap();
+    })?;
+    rx.recv().unwrap()
+}
+
+/// Starts a graph as a step that ends with `cancellation`.
+pub(crate) fn start(
+    device: &Arc<Device>,
+    nodes: Vec<NodeDef>,
+    functions: Vec<FunctionDef>,
+    args: Vec<Tensor>,
+    cancellation: Arc<Cancellation>,
+    done: impl FnOnce(Result<Vec<Tensor>>) + Send + 'static,
+) -> Result<()> {
     let graph = Graph::new(GraphDef {
         nodes,
+        functions,
         ..Default::default()
     })?;
     let env = CompileEnv {
@@ -52,10 +83,49 @@ pub(crate) fn run_on(
         fold_constants: false,
     };
     let plan = Plan::compile(&graph, &env)?;
-    let step = Arc::new(StepEnv::new(1, device.clone(), Cancellation::new()));
-    let (tx, rx) = mpsc::channel();
-    Step::start(plan, step, args, move |r| tx.send(r).unwrap());
-    rx.recv().unwrap()
+    let library = FunctionLibrary::new(REGISTRY.clone(), device.clone());
+    library.add(&graph);
+    let mut step = StepEnv::new(1, device.clone(), cancellation);
+    step.functions = Some(Arc::new(library));
+    Step::start(plan, Arc::new(step), args, done);
+    Ok(())
+}
+
+/// A function of the nodes given, whose arguments and results are `name:type`.
+pub(crate) fn function(
+    name: &str,
+    args: &[(&str, DType)],
+    nodes: Vec<NodeDef>,
+    rets: &[(&str, DType, &str)],
+) -> FunctionDef {
+    let arg = |name: &str, dtype| ArgDef {
+        name: name.into(),
+        kind: ArgKind::Single(ElementType::Fixed(dtype)),
+        is_ref: false,
+    };
+    let signature = OpDef {
+        name: name.into(),
+        inputs: args.iter().map(|(n, t)| arg(n, *t)).collect(),
+        outputs: rets.iter().map(|(n, t, _)| arg(n, *t)).collect(),
+        ..Default::default()
+    };
+    FunctionDef {
+        signature,
+        nodes,
+        ret: rets
+            .iter()
+            .map(|(n, _, from)| (n.to_string(), from.to_string()))
+            .collect(),
+        ..Default::default()
+    }
+}
+
+/// A `func` attribute.
+pub(crate) fn func(name: &str) -> AttrValue {
+    AttrValue::Func(FunctionRef {
+        name: name.into(),
+        ..Default::default()
+    })
 }
 
 /// A node by op, inputs and attributes.

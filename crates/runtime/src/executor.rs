@@ -19,7 +19,7 @@ use crate::frame::child_frame_id;
 use crate::kernel::{AsyncOp, Built, Kernel, NodeInfo, OpContext, Outputs, Value};
 use crate::plan::{Kind, Plan, PlanNode};
 use crate::trace::NodeTrace;
-use crate::{Cancellation, Device, Rendezvous, ResourceManager, Trace};
+use crate::{Cancellation, Device, FunctionLibrary, Rendezvous, ResourceManager, Trace};
 use downpour_graph::{Result, Status};
 use downpour_tensor::Tensor;
 use parking_lot::Mutex;
@@ -35,7 +35,7 @@ pub struct StepEnv {
     /// Device the plan was compiled for.
     pub device: Arc<Device>,
     /// Resources that end with the step.
-    pub step_resources: ResourceManager,
+    pub step_resources: Arc<ResourceManager>,
     /// Ends the step early.
     pub cancellation: Arc<Cancellation>,
     /// Hand-over of tensors between partitions.
@@ -44,6 +44,8 @@ pub struct StepEnv {
     pub trace: Option<Arc<Trace>>,
     /// How many function calls deep this step is.
     pub depth: u32,
+    /// The session's functions.
+    pub functions: Option<Arc<FunctionLibrary>>,
 }
 
 impl StepEnv {
@@ -52,11 +54,12 @@ impl StepEnv {
         StepEnv {
             step_id,
             device,
-            step_resources: ResourceManager::new(),
+            step_resources: Arc::default(),
             cancellation,
             rendezvous: Arc::default(),
             trace: None,
             depth: 0,
+            functions: None,
         }
     }
 }
@@ -68,6 +71,37 @@ type Done = Box<dyn FnOnce(Result<Vec<Tensor>>) + Send>;
 
 /// Nodes that a borrowed thread runs at most: some hundred microseconds.
 const BRIEF_NODES: u32 = 2048;
+
+/// Nodes that an executor thread runs before others get their turn: a step whose loop never ends
+/// must not hold a thread for ever.
+const TURN_NODES: u32 = 1 << 16;
+
+/// How long a step may stay on the thread it is driven by.
+#[derive(Clone, Copy)]
+pub(crate) struct Pace {
+    /// Nodes that this thread will still run.
+    nodes: u32,
+    /// Whether the thread leaves whatever takes long to others.
+    polite: bool,
+}
+
+impl Pace {
+    /// An executor thread's.
+    pub(crate) fn turn() -> Pace {
+        Pace {
+            nodes: TURN_NODES,
+            polite: false,
+        }
+    }
+
+    /// That of a thread with other duties; `idle` if it has no others just now.
+    pub(crate) fn borrowed(idle: bool) -> Pace {
+        Pace {
+            nodes: BRIEF_NODES,
+            polite: !idle,
+        }
+    }
+}
 
 /// Bytes of inputs from which on a borrowed thread leaves a kernel to an executor thread.
 const BRIEF_BYTES: usize = 64 << 10;
@@ -84,7 +118,7 @@ impl Step {
         args: Vec<Tensor>,
         done: impl FnOnce(Result<Vec<Tensor>>) + Send + 'static,
     ) {
-        Step::run(plan, env, args, u32::MAX, Box::new(done));
+        Step::start_at(Pace::turn(), plan, env, args, done);
     }
 
     /// As [`Step::start`], for a thread with other duties: runs there only as long as that is
@@ -95,10 +129,16 @@ impl Step {
         args: Vec<Tensor>,
         done: impl FnOnce(Result<Vec<Tensor>>) + Send + 'static,
     ) {
-        Step::run(plan, env, args, BRIEF_NODES, Box::new(done));
+        Step::start_at(Pace::borrowed(false), plan, env, args, done);
     }
 
-    fn run(plan: Arc<Plan>, env: Arc<StepEnv>, args: Vec<Tensor>, patience: u32, done: Done) {
+    pub(crate) fn start_at(
+        pace: Pace,
+        plan: Arc<Plan>,
+        env: Arc<StepEnv>,
+        args: Vec<Tensor>,
+        done: impl FnOnce(Result<Vec<Tensor>>) + Send + 'static,
+    ) {
         if args.len() < plan.num_args {
             let (given, wanted) = (args.len(), plan.num_args);
             done(Err(Status::internal(format!(
@@ -106,7 +146,7 @@ impl Step {
             ))));
             return;
         }
-        let core = Core::new(&plan, args, patience);
+        let core = Core::new(&plan, args, pace);
         let step = Arc::new(StepShared {
             plan,
             env,
@@ -115,7 +155,7 @@ impl Step {
                 driving: true,
             }),
             core: Mutex::new(core),
-            done: Mutex::new(Some(done)),
+            done: Mutex::new(Some(Box::new(done))),
         });
         step.drive();
     }
@@ -168,7 +208,7 @@ impl StepShared {
         let mut core = self.core.lock();
         loop {
             if self.run_ready(&mut core) == Pause::TooLong {
-                core.patience = u32::MAX;
+                core.pace = Pace::turn();
                 drop(core);
                 let device = self.env.device.clone();
                 return device.spawn(move || self.drive());
@@ -203,16 +243,19 @@ impl StepShared {
 
     fn run_ready(self: &Arc<Self>, core: &mut Core) -> Pause {
         loop {
-            if core.patience != u32::MAX {
+            if core.pace.polite {
                 let next = core.cheap.last().or_else(|| core.costly.front());
                 let heavy = next
                     .copied()
                     .is_some_and(|tag| core.is_heavy(&self.plan, &tag, BRIEF_BYTES));
-                if heavy || core.patience == 0 {
+                if heavy {
                     return Pause::TooLong;
                 }
-                core.patience -= 1;
             }
+            if core.pace.nodes == 0 && !(core.cheap.is_empty() && core.costly.is_empty()) {
+                return Pause::TooLong;
+            }
+            core.pace.nodes = core.pace.nodes.saturating_sub(1);
             if core.error.is_none() && self.env.cancellation.is_cancelled() {
                 let reason = self.env.cancellation.reason();
                 core.fail(
@@ -328,7 +371,9 @@ impl StepShared {
             }
             Some(Built::Async(kernel)) => {
                 core.outstanding += 1;
+                let ready = core.cheap.len() + core.costly.len();
                 let op = AsyncOp {
+                    alone: ready == 0 && core.outstanding == 1,
                     step: Some(self.clone()),
                     plan: self.plan.clone(),
                     tag: *tag,
@@ -471,15 +516,14 @@ struct Core {
     /// Kernels that run or wait elsewhere.
     outstanding: usize,
     room: Room,
-    /// Nodes that the driving thread will still run; all there are if this is the largest number.
-    patience: u32,
+    pace: Pace,
     args: Vec<Option<Tensor>>,
     retvals: Vec<Option<Value>>,
     error: Option<Status>,
 }
 
 impl Core {
-    fn new(plan: &Plan, args: Vec<Tensor>, patience: u32) -> Core {
+    fn new(plan: &Plan, args: Vec<Tensor>, pace: Pace) -> Core {
         let mut core = Core {
             frames: Vec::with_capacity(1),
             children: HashMap::new(),
@@ -487,7 +531,7 @@ impl Core {
             costly: VecDeque::new(),
             outstanding: 0,
             room: Room::default(),
-            patience,
+            pace,
             args: args.into_iter().map(Some).collect(),
             retvals: vec![None; plan.num_retvals],
             error: None,
@@ -549,7 +593,7 @@ impl Core {
     /// Whether a ready node has `bytes` of inputs, or may be costly however small they are.
     fn is_heavy(&mut self, plan: &Plan, tag: &Tagged, bytes: usize) -> bool {
         let node = &plan.nodes[tag.node as usize];
-        if !node.cost_by_inputs && matches!(node.kernel, Some(Built::Costly(_))) {
+        if node.calls || !node.cost_by_inputs && matches!(node.kernel, Some(Built::Costly(_))) {
             return true;
         }
         let slots = node.slots as usize..(node.slots + node.num_inputs) as usize;
@@ -650,8 +694,10 @@ impl Core {
         let mut first = || inputs.first_mut().and_then(Option::take);
         match node.kind {
             Kind::Arg(i) => {
-                // An argument may be read by several nodes of the same index.
-                let value = self.args.get(i as usize).cloned().flatten();
+                let value = match node.shares_arg {
+                    true => self.args.get(i as usize).cloned().flatten(),
+                    false => self.args.get_mut(i as usize).and_then(Option::take),
+                };
                 set(outputs, 0, value.map(Value::Tensor));
             }
             Kind::Retval(i) => {
@@ -713,11 +759,7 @@ impl Core {
         match outcome {
             Ok(outputs) => self.propagate(step, tag, outputs),
             Err(e) => {
-                let message = if e.message.contains("[[{{node ") {
-                    e.message
-                } else {
-                    format!("{}\n\t [[{{{{node {}}}}}]]", e.message, node.info.name)
-                };
+                let message = blame(e.message, &node.info, &step.env);
                 self.fail(&step.env, Status { message, ..e });
             }
         }
@@ -1043,6 +1085,27 @@ impl Core {
             })
             .collect()
     }
+}
+
+/// Names the node that failed, as TensorFlow does: where the message names a node already (that of
+/// a called function's body), the caller's name follows without braces, because python looks for
+/// those. Calls that TensorFlow's master would have replaced by their bodies are not named.
+fn blame(message: String, info: &NodeInfo, env: &StepEnv) -> String {
+    let name = &info.name;
+    if !message.contains("{{node ") {
+        return format!("{message}\n\t [[{{{{node {name}}}}}]]");
+    }
+    let node = &info.node;
+    let lowered = matches!(node.attrs.bool("_lower_using_switch_merge"), Ok(true))
+        || env.depth > 0
+            && matches!(
+                node.op_name(),
+                "PartitionedCall" | "StatefulPartitionedCall"
+            );
+    if lowered || message.ends_with(&format!("{{{{node {name}}}}}")) {
+        return message;
+    }
+    format!("{message}\n\t [[{name}]]")
 }
 
 fn set(outputs: &mut [Option<Value>], i: usize, value: Option<Value>) {

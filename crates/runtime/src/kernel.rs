@@ -5,7 +5,7 @@
 
 use crate::executor::{Completion, StepEnv, StepShared};
 use crate::plan::Plan;
-use crate::{Device, Resource, Variable};
+use crate::{Callee, Caller, Device, Resource, Variable};
 use downpour_graph::{Attrs, Code, Node, Result, Status};
 use downpour_tensor::{DType, Element, PartialShape, ResourceHandle, Shape, Tensor};
 use smallvec::SmallVec;
@@ -109,6 +109,16 @@ impl KernelBuilder<'_> {
             .get(i)
             .map(|t| t.0)
             .ok_or_else(|| no_such("output", i, &self.node.name))
+    }
+
+    /// The function that the `func` attribute `name` names.
+    pub fn callee(&self, name: &str) -> Result<Callee> {
+        Ok(Callee::new(self.attrs().func(name)?))
+    }
+
+    /// The functions that the `list(func)` attribute `name` names.
+    pub fn callees(&self, name: &str) -> Result<Vec<Callee>> {
+        Ok(self.attrs().funcs(name)?.iter().map(Callee::new).collect())
     }
 
     /// The container and name under which the node's resource is shared: attributes `container`
@@ -318,6 +328,8 @@ impl<'a> OpContext<'a> {
 
 /// One run of a waiting kernel. Dropping it without an outcome fails the op rather than hang it.
 pub struct AsyncOp {
+    /// Whether its step had nothing else to do when it began.
+    pub(crate) alone: bool,
     pub(crate) step: Option<Arc<StepShared>>,
     pub(crate) plan: Arc<Plan>,
     pub(crate) tag: crate::executor::Tagged,
@@ -334,6 +346,11 @@ impl AsyncOp {
             .as_ref()
             .expect("an op has its step until it is finished")
             .env
+    }
+
+    /// Calls functions in the name of this op; refused when calls are nested too deep.
+    pub fn caller(&self) -> Result<Arc<Caller>> {
+        Caller::new(self, self.alone)
     }
 
     /// The node.

@@ -12,6 +12,7 @@ mod device;
 mod executor;
 mod fold;
 mod frame;
+mod function;
 mod fuse;
 mod kernel;
 mod plan;
@@ -25,6 +26,9 @@ pub use cancel::{CancelToken, Cancellation};
 pub use console::{Console, Print, Stream};
 pub use device::{Device, Extensions, MemoryBudget, parallel_for, parallel_ranges};
 pub use executor::{Step, StepEnv};
+pub use function::{
+    Callee, Caller, Function, FunctionHandle, FunctionLibrary, call_op, checked_outputs,
+};
 pub use fuse::ScalarOp;
 pub use kernel::{AsyncKernel, AsyncOp, Built, Kernel, KernelBuilder, NodeInfo, OpContext, Value};
 pub use plan::{CompileEnv, KernelCache, Plan};

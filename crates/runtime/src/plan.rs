@@ -5,7 +5,7 @@
 use crate::frame::FrameTable;
 use crate::kernel::{Built, KernelBuilder, NodeInfo};
 use crate::{Device, Registry};
-use downpour_graph::{Edge, Graph, Node, NodeId, Result, Status};
+use downpour_graph::{AttrList, AttrValue, Edge, Graph, Node, NodeId, Result, Status, find_op};
 use downpour_tensor::DType;
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
@@ -67,6 +67,10 @@ pub(crate) struct PlanNode {
     /// Passes a reference on unread: whoever uses the value reads it, so that it sees updates
     /// made meanwhile, as TensorFlow's do, whose `Identity` of a variable shares its memory.
     pub(crate) reads_late: bool,
+    /// Calls functions: what that takes is unknown.
+    pub(crate) calls: bool,
+    /// An argument that other nodes give as well, so that it cannot be moved out.
+    pub(crate) shares_arg: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -174,9 +178,12 @@ impl Plan {
                 takes_refs: node.inputs.iter().any(|e| refs.contains(e)),
                 cost_by_inputs: cost_by_inputs(node),
                 reads_late: matches!(kind, Kind::Retval(_)) || reads_late(node, &refs),
+                calls: calls_functions(node),
+                shares_arg: false,
             });
         }
         connect(graph, &mut nodes);
+        mark_shared_args(&mut nodes, num_args);
         let roots = graph
             .nodes()
             .filter(|(_, n)| n.inputs.is_empty() && n.control_inputs.is_empty())
@@ -197,6 +204,28 @@ impl Plan {
 fn cost_by_inputs(node: &Node) -> bool {
     let types = || node.input_types.iter().map(|t| t.0);
     types().any(|t| t.is_floating() || t.is_complex()) && types().all(|t| t != DType::String)
+}
+
+/// Whether a node calls functions.
+fn calls_functions(node: &Node) -> bool {
+    let names =
+        |v: &AttrValue| matches!(v, AttrValue::Func(_) | AttrValue::List(AttrList::Func(_)));
+    node.attrs.0.values().any(names) || find_op(node.op_name()).is_none()
+}
+
+/// Finds `_Arg` nodes of the same index.
+fn mark_shared_args(nodes: &mut [PlanNode], num_args: usize) {
+    let mut uses = vec![0u32; num_args];
+    for node in &*nodes {
+        if let Kind::Arg(i) = node.kind {
+            uses[i as usize] += 1;
+        }
+    }
+    for node in nodes {
+        if let Kind::Arg(i) = node.kind {
+            node.shares_arg = uses[i as usize] > 1;
+        }
+    }
 }
 
 /// Outputs that may travel as references: those of `Ref` types, and variables' plain readings.
@@ -268,8 +297,8 @@ fn kind_of(node: &Node, id: NodeId, frames: &FrameTable) -> Result<Kind> {
             .ok_or_else(|| Status::invalid_argument(format!("bad index of {}", node.name)))
     };
     Ok(match node.op_name() {
-        "_Arg" => Kind::Arg(index(node)?),
-        "_Retval" => Kind::Retval(index(node)?),
+        "_Arg" | "_DeviceArg" => Kind::Arg(index(node)?),
+        "_Retval" | "_DeviceRetval" => Kind::Retval(index(node)?),
         "Switch" | "RefSwitch" => Kind::Switch,
         "Merge" | "RefMerge" => Kind::Merge,
         "Enter" | "RefEnter" => Kind::Enter {
@@ -290,6 +319,9 @@ pub(crate) fn build_kernel(node: &Arc<Node>, env: &CompileEnv<'_>) -> Result<Bui
         ..e
     };
     let make = || {
+        if find_op(node.op_name()).is_none() {
+            return Ok(crate::function::call_by_name(node));
+        }
         let registration = env.registry.find(node).map_err(|e| Status {
             // As TensorFlow's placer says it: the node without braces.
             message: format!("{}\n\t [[{}]]", e.message, node.name),

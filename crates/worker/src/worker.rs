@@ -4,8 +4,8 @@ use crate::stats::device_stats;
 use downpour_graph::{Graph, Result, Status};
 use downpour_net::{Canceller, Done, GraphOptions, PartialStep, StepEnd, StepStart, Task};
 use downpour_runtime::{
-    Cancellation, CompileEnv, Delivery, Device, KernelCache, Plan, Registry, Rendezvous, Step,
-    StepEnv, Trace,
+    Cancellation, CompileEnv, Delivery, Device, FunctionLibrary, KernelCache, Plan, Registry,
+    Rendezvous, Step, StepEnv, Trace,
 };
 use downpour_tensor::Tensor;
 use downpour_wire::messages::DeviceAttributes;
@@ -34,6 +34,7 @@ pub struct Worker {
 struct WorkerSession {
     device: Arc<Device>,
     kernels: KernelCache,
+    functions: Arc<FunctionLibrary>,
     graphs: Mutex<(u64, HashMap<u64, Arc<Plan>>)>,
 }
 
@@ -94,9 +95,11 @@ impl Task for Worker {
             true => Arc::new(self.config.device.isolated()),
             false => self.config.device.clone(),
         };
+        let functions = FunctionLibrary::new(self.config.registry.clone(), device.clone());
         let made = WorkerSession {
             device,
             kernels: KernelCache::default(),
+            functions: Arc::new(functions),
             graphs: Mutex::default(),
         };
         self.sessions
@@ -118,6 +121,7 @@ impl Task for Worker {
             cache: &session.kernels,
             fold_constants: options.fold_constants,
         };
+        session.functions.add(&graph);
         let plan = Plan::compile(&graph, &env)?;
         let mut graphs = session.graphs.lock();
         graphs.0 += 1;
@@ -141,6 +145,7 @@ impl Task for Worker {
                 let mut env = StepEnv::new(step.step_id, session.device.clone(), cancellation);
                 let trace = step.trace.then(|| Arc::new(Trace::new(self.config.clock)));
                 env.trace = trace.clone();
+                env.functions = Some(session.functions.clone());
                 let name = session.device.name.clone();
                 Step::start_briefly(plan, Arc::new(env), step.feeds, move |outcome| {
                     let stats = trace.map(|t| device_stats(&name, t.take()));
@@ -159,7 +164,8 @@ impl Task for Worker {
     ) -> Result<Arc<dyn PartialStep>> {
         let (session, plan) = self.plan(session, graph)?;
         let cancellation = Cancellation::new();
-        let env = StepEnv::new(step_id, session.device.clone(), cancellation.clone());
+        let mut env = StepEnv::new(step_id, session.device.clone(), cancellation.clone());
+        env.functions = Some(session.functions.clone());
         let step = Arc::new(LocalPartialStep {
             rendezvous: env.rendezvous.clone(),
             cancellation,

@@ -2,14 +2,23 @@
 //! `Switch`, `Merge`, `Enter`, `Exit`, `NextIteration`, `_Arg` and `_Retval` have no kernel: the
 //! executor itself runs them.
 
+mod branch;
+mod call;
 mod identity;
+mod repeat;
+mod series;
 mod source;
+#[cfg(test)]
+mod tests;
 mod transfer;
 
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
+    branch::register(registry);
+    call::register(registry);
     identity::register(registry);
+    repeat::register(registry);
     source::register(registry);
     transfer::register(registry);
 }

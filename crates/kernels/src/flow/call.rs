@@ -1,0 +1,128 @@
+//! Calls of functions: `PartitionedCall` and its relatives, and what stands in for values of
+//! branches that were not taken.
+
+use downpour_graph::{DeviceName, Result, Status};
+use downpour_runtime::{AsyncOp, Built, Callee, Caller, KernelBuilder, Registry, call_op};
+use downpour_tensor::{Shape, Tensor};
+use std::sync::Arc;
+
+pub(crate) fn register(r: &mut Registry) {
+    for op in ["PartitionedCall", "StatefulPartitionedCall"] {
+        r.add(op, call);
+    }
+    r.add("RemoteCall", remote_call);
+    r.add("FakeParam", fake_param);
+    r.add("DeviceIndex", device_index);
+}
+
+fn call(b: &KernelBuilder<'_>) -> Result<Built> {
+    let callee = b.callee("f")?;
+    Built::waiting(move |op| match op.caller() {
+        Ok(caller) => partitioned_call(op, &callee, &caller),
+        Err(e) => op.finish(Err(e)),
+    })
+}
+
+fn partitioned_call(mut op: AsyncOp, callee: &Callee, caller: &Arc<Caller>) {
+    let given = op.inputs.len();
+    let args = caller.function(callee).and_then(|f| {
+        let wanted = f.arg_types().len();
+        if wanted != given {
+            return Err(Status::invalid_argument(format!(
+                "InstantiateOptions.input_devices must have the same length as the number of arguments: input_devices length = {given} number of arguments = {wanted}"
+            )));
+        }
+        (0..given).map(|i| op.take(i)).collect::<Result<Vec<_>>>()
+    });
+    let args = match args {
+        Ok(args) => args,
+        Err(e) => return op.finish(Err(e)),
+    };
+    let name = callee.name().to_owned();
+    caller.call(callee, args, move |outcome| {
+        let outcome = match outcome {
+            Ok(outputs) => declared(&op, outputs),
+            // The outermost call says which function it was; inner ones are part of its body.
+            Err(e) if op.env().depth == 0 => Err(Status {
+                message: format!(
+                    "{{{{function_node {name}}}}} {{{{function_node {name}}}}} {}",
+                    e.message
+                ),
+                ..e
+            }),
+            Err(e) => Err(e),
+        };
+        op.finish(outcome);
+    });
+}
+
+/// Refuses results that are not those the node declares.
+fn declared(op: &AsyncOp, mut outputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
+    let (node, name) = (&op.info().node, &op.info().name);
+    for (i, (wanted, _)) in node.output_types.iter().enumerate() {
+        let Some(output) = outputs.get(i) else {
+            return Err(Status::internal(format!(
+                "Missing {i}-th output from {{{{node {name}}}}}"
+            )));
+        };
+        if output.dtype() != *wanted {
+            return Err(Status::internal(format!(
+                "Output {i} of type {} does not match declared output type {wanted} for node {{{{node {name}}}}}",
+                output.dtype()
+            )));
+        }
+    }
+    outputs.truncate(node.output_types.len());
+    Ok(outputs)
+}
+
+/// A call on the device that input 0 names, which must be this one.
+fn remote_call(b: &KernelBuilder<'_>) -> Result<Built> {
+    let callee = b.callee("f")?;
+    let own = DeviceName::parse(&b.device.name).map_err(|e| Status::internal(e.to_string()))?;
+    Built::waiting(move |op| {
+        let target = op.input(0).and_then(|t| {
+            let name = t.as_strings()?.first().cloned().unwrap_or_default();
+            let name = String::from_utf8_lossy(&name).into_owned();
+            match DeviceName::parse(&name) {
+                Ok(wanted) if wanted.intersects(&own) => Ok(()),
+                _ => Err(Status::invalid_argument(format!("{name} unknown device."))),
+            }
+        });
+        match target {
+            Ok(()) => call_op(op, &callee, 1),
+            Err(e) => op.finish(Err(e)),
+        }
+    })
+}
+
+/// A value of the right type for an output that the branch taken does not have; its dimensions
+/// that are not known are zero.
+fn fake_param(b: &KernelBuilder<'_>) -> Result<Built> {
+    let dtype = b.attrs().dtype("dtype")?;
+    let dims = b.attrs().shape("shape")?.dims().map(|dims| {
+        let dims = dims.iter().map(|d| d.map_or(0, |d| d as i64));
+        dims.collect::<Vec<_>>()
+    });
+    let shape = Shape::checked(dims.unwrap_or_default())?;
+    b.device.memory.check(dtype, &shape, &b.device.name)?;
+    let value = Tensor::zeros(dtype, shape)?;
+    Built::cheap(move |ctx| {
+        ctx.set_output(0, value.clone());
+        Ok(())
+    })
+}
+
+/// Which of the named kinds of device this is; their number if none.
+fn device_index(b: &KernelBuilder<'_>) -> Result<Built> {
+    let names = b.attrs().byte_strings("device_names")?;
+    let index = names
+        .iter()
+        .position(|n| **n == *b"CPU")
+        .unwrap_or(names.len());
+    let index = Tensor::scalar(index as i32);
+    Built::cheap(move |ctx| {
+        ctx.set_output(0, index.clone());
+        Ok(())
+    })
+}
