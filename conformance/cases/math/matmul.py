@@ -68,3 +68,10 @@ case("tf.einsum/three", lambda: tf.einsum("ab,bc,cd->ad", inp(rnd((2, 3)), shape
 case("tf.tensordot", lambda: tf.tensordot(inp(rnd((2, 3, 4)), shape=[2, 3, 4]), inp(rnd((4, 3, 5)), shape=[4, 3, 5]), [[1, 2], [1, 0]]),
      rtol=1e-4)
 case("SparseMatMul", lambda: raw.SparseMatMul(a=inp(rnd((3, 4))), b=inp(rnd((4, 2))), a_is_sparse=True), rtol=1e-4)
+
+for m, k, n in [(1, 1, 5), (5, 1, 1), (1, 5, 1), (5, 1, 5), (1, 1, 40), (3, 1, 40), (40, 1, 3), (3, 40, 1)]:
+    for ta in (False, True):
+        for tb in (False, True):
+            for t in (tf.float32, tf.float64, tf.int32, tf.complex64):
+                case("MatMul/thin_%s_%d_%d_%d_%s_%s" % (short(t), m, k, n, ta, tb), lambda m=m, k=k, n=n, ta=ta, tb=tb, t=t: raw.MatMul(
+                    a=inp(rnd((k, m) if ta else (m, k), t), t), b=inp(rnd((n, k) if tb else (k, n), t), t), transpose_a=ta, transpose_b=tb))

@@ -2,41 +2,36 @@
 //! `MatrixInverse`, `MatrixDeterminant`, `LogMatrixDeterminant`, `MatrixSolve`,
 //! `MatrixTriangularSolve`. Plain textbook algorithms in double precision.
 
+use super::batch::{FIVE, FOUR, by_field, each, invalid, matrices, split, square};
 use super::field::{Dense, Field};
+use super::functions::map;
+use super::lu::Lu;
+use super::reflect::{Reflector, product};
 use crate::broadcast::Broadcast;
 use downpour_graph::{Result, Status};
-use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
-use downpour_tensor::{DType, Shape, Tensor};
+use downpour_runtime::{Built, OpContext, Registry};
+use downpour_tensor::{DType, Shape};
 use num_complex::Complex64;
-
-const FOUR: &[DType] = &[
-    DType::Complex128,
-    DType::Complex64,
-    DType::Double,
-    DType::Float,
-];
-const FIVE: &[DType] = &[
-    DType::Complex128,
-    DType::Complex64,
-    DType::Double,
-    DType::Float,
-    DType::Half,
-];
+use smallvec::smallvec;
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Cholesky", &[("T", FOUR)], |b| {
         by_field(
             b,
-            |ctx| square_to_square::<f64>(ctx, cholesky),
-            |ctx| square_to_square::<Complex64>(ctx, cholesky),
+            |ctx| map::<f64>(ctx, cholesky),
+            |ctx| map::<Complex64>(ctx, cholesky),
         )
+    });
+    const REAL: &[DType] = &[DType::Double, DType::Float];
+    r.add_typed("CholeskyGrad", &[("T", REAL)], |_| {
+        Built::costly(cholesky_gradient)
     });
     r.add_typed("MatrixInverse", &[("T", FIVE)], |b| {
         let adjoint = b.attrs().bool("adjoint")?;
         by_field(
             b,
-            move |ctx| square_to_square::<f64>(ctx, |m| inverse(m, adjoint)),
-            move |ctx| square_to_square::<Complex64>(ctx, |m| inverse(m, adjoint)),
+            move |ctx| inverse::<f64>(ctx, adjoint),
+            move |ctx| inverse::<Complex64>(ctx, adjoint),
         )
     });
     r.add_typed("MatrixDeterminant", &[("T", FOUR)], |b| {
@@ -71,67 +66,8 @@ pub(crate) fn register(r: &mut Registry) {
     });
 }
 
-/// The kernel for real or for complex matrices.
-fn by_field(
-    b: &KernelBuilder<'_>,
-    real: impl Fn(&mut OpContext<'_>) -> Result<()> + Send + Sync + 'static,
-    complex: impl Fn(&mut OpContext<'_>) -> Result<()> + Send + Sync + 'static,
-) -> Result<Built> {
-    match b.attrs().dtype("T")? {
-        DType::Complex64 | DType::Complex128 => Built::costly(complex),
-        _ => Built::costly(real),
-    }
-}
-
-fn invalid<T>(text: impl Into<String>) -> Result<T> {
-    Err(Status::invalid_argument(text))
-}
-
-/// The dimensions before the last two, and those.
-fn split(t: &Tensor, which: usize) -> Result<(&[usize], usize, usize)> {
-    match t.dims() {
-        [outer @ .., rows, cols] => Ok((outer, *rows, *cols)),
-        other => invalid(format!(
-            "Input tensor {which} must have rank >= 2, got {}",
-            other.len()
-        )),
-    }
-}
-
-fn square(t: &Tensor) -> Result<(&[usize], usize)> {
-    let (outer, rows, cols) = split(t, 0)?;
-    if rows != cols {
-        return invalid("Input matrix must be square.");
-    }
-    Ok((outer, rows))
-}
-
-/// All matrices of a tensor.
-fn matrices<C: Field>(t: &Tensor, rows: usize, cols: usize) -> Result<Vec<Dense<C>>> {
-    let count: usize = t.dims()[..t.rank() - 2].iter().product();
-    let values = C::read(t)?;
-    let size = rows * cols;
-    Ok((0..count)
-        .map(|i| Dense::new(rows, cols, values[i * size..(i + 1) * size].to_vec()))
-        .collect())
-}
-
-fn square_to_square<C: Field>(
-    ctx: &mut OpContext<'_>,
-    f: impl Fn(Dense<C>) -> Result<Dense<C>>,
-) -> Result<()> {
-    let x = ctx.take(0)?;
-    let (_, n) = square(&x)?;
-    let mut out = Vec::with_capacity(x.num_elements());
-    for m in matrices::<C>(&x, n, n)? {
-        out.extend(f(m)?.values);
-    }
-    ctx.set_output(0, C::write(out, x.shape().clone(), x.dtype())?);
-    Ok(())
-}
-
 /// The lower triangular factor; NaN if the matrix is not positive definite.
-fn cholesky<C: Field>(mut a: Dense<C>) -> Result<Dense<C>> {
+pub(super) fn cholesky<C: Field>(mut a: Dense<C>) -> Dense<C> {
     let n = a.rows;
     let mut failed = false;
     for j in 0..n {
@@ -164,156 +100,125 @@ fn cholesky<C: Field>(mut a: Dense<C>) -> Result<Dense<C>> {
             }
         }
     }
-    Ok(a)
+    a
 }
 
-/// A factorisation with row exchanges: both factors in one matrix, the order of rows, and the
-/// sign of that order.
-struct Lu<C> {
-    factors: Dense<C>,
-    order: Vec<usize>,
-    sign: f64,
+/// The gradient of the lower triangular factor of a symmetric matrix, made symmetric.
+fn cholesky_gradient(ctx: &mut OpContext<'_>) -> Result<()> {
+    each::<f64>(
+        ctx,
+        2,
+        |sizes| match sizes {
+            [a, b] if a != b => invalid("Inputs (L and grad) must have the same shape."),
+            [(rows, cols), _] if rows == cols => Ok(vec![smallvec![*rows, *rows]]),
+            _ => invalid("Inputs must be a square matrices."),
+        },
+        |given| {
+            let [l, mut g] = <[_; 2]>::try_from(given)
+                .map_err(|_| Status::internal("two matrices were asked for"))?;
+            let n = l.rows;
+            // The factorisation's steps undone, last column first.
+            for k in (0..n).rev() {
+                let d = l.get(k, k);
+                for i in k + 1..n {
+                    *g.at(i, k) /= d;
+                    *g.at(k, k) -= l.get(i, k) * g.get(i, k);
+                }
+                *g.at(k, k) /= 2.0 * d;
+                for i in k..n {
+                    let v = g.get(i, k);
+                    for j in 0..k {
+                        *g.at(i, j) -= v * l.get(k, j);
+                        *g.at(k, j) -= v * l.get(i, j);
+                    }
+                }
+            }
+            let value = |i: usize, j: usize| {
+                let v = g.get(i.max(j), i.min(j));
+                if i == j { v } else { v / 2.0 }
+            };
+            let rows = (0..n).flat_map(|i| (0..n).map(move |j| (i, j)));
+            Ok(vec![rows.map(|(i, j)| value(i, j)).collect()])
+        },
+    )
 }
 
-impl<C: Field> Lu<C> {
-    fn new(mut a: Dense<C>) -> Lu<C> {
-        let n = a.rows;
-        let mut order: Vec<usize> = (0..n).collect();
-        let mut sign = 1.0;
-        for k in 0..n {
-            let size = |i: usize| a.get(i, k).abs();
-            let pivot = (k..n).fold(k, |best, i| if size(i) > size(best) { i } else { best });
-            if pivot != k {
-                a.swap_rows(k, pivot);
-                order.swap(k, pivot);
-                sign = -sign;
-            }
-            let d = a.get(k, k);
-            if d == C::ZERO {
-                continue;
-            }
-            for i in k + 1..n {
-                let f = a.get(i, k) / d;
-                *a.at(i, k) = f;
-                for j in k + 1..n {
-                    *a.at(i, j) = a.get(i, j) - f * a.get(k, j);
+fn inverse<C: Field>(ctx: &mut OpContext<'_>, adjoint: bool) -> Result<()> {
+    each::<C>(
+        ctx,
+        1,
+        |sizes| {
+            let n = square(sizes)?;
+            Ok(vec![smallvec![n, n]])
+        },
+        |given| {
+            let invert = |m: Dense<C>| {
+                let n = m.rows;
+                let lu = Lu::new(if adjoint { m.adjoint() } else { m });
+                match lu.is_singular() {
+                    true => invalid("Input is not invertible."),
+                    false => Ok(lu.solve(&Dense::identity(n)).values),
                 }
-            }
-        }
-        Lu {
-            factors: a,
-            order,
-            sign,
-        }
-    }
-
-    fn is_singular(&self) -> bool {
-        (0..self.factors.rows).any(|i| self.factors.get(i, i) == C::ZERO)
-    }
-
-    fn solve(&self, b: &Dense<C>) -> Dense<C> {
-        let (n, cols) = (self.factors.rows, b.cols);
-        let mut x = Dense::new(n, cols, Vec::with_capacity(n * cols));
-        for &r in &self.order {
-            x.values
-                .extend_from_slice(&b.values[r * cols..(r + 1) * cols]);
-        }
-        for j in 0..cols {
-            for i in 0..n {
-                let mut v = x.get(i, j);
-                for k in 0..i {
-                    v = v - self.factors.get(i, k) * x.get(k, j);
-                }
-                *x.at(i, j) = v;
-            }
-            for i in (0..n).rev() {
-                let mut v = x.get(i, j);
-                for k in i + 1..n {
-                    v = v - self.factors.get(i, k) * x.get(k, j);
-                }
-                *x.at(i, j) = v / self.factors.get(i, i);
-            }
-        }
-        x
-    }
-}
-
-fn inverse<C: Field>(m: Dense<C>, adjoint: bool) -> Result<Dense<C>> {
-    let n = m.rows;
-    let lu = Lu::new(if adjoint { m.adjoint() } else { m });
-    if lu.is_singular() {
-        return invalid("Input is not invertible.");
-    }
-    Ok(lu.solve(&Dense::identity(n)))
+            };
+            given.into_iter().map(invert).collect()
+        },
+    )
 }
 
 fn determinants<C: Field>(ctx: &mut OpContext<'_>) -> Result<()> {
-    let x = ctx.take(0)?;
-    let (outer, n) = square(&x)?;
-    let out = matrices::<C>(&x, n, n)?
-        .into_iter()
-        .map(|m| {
+    let scalar = |sizes: &[(usize, usize)]| square(sizes).map(|_| vec![smallvec![]]);
+    each::<C>(ctx, 1, scalar, |given| {
+        let determinant = |m: Dense<C>| {
             let lu = Lu::new(m);
-            let diagonal = (0..n).map(|i| lu.factors.get(i, i));
-            diagonal.fold(C::real(lu.sign), |p, d| p * d)
-        })
-        .collect();
-    ctx.set_output(0, C::write(out, Shape::from(outer), x.dtype())?);
-    Ok(())
+            let diagonal = (0..lu.factors.rows).map(|i| lu.factors.get(i, i));
+            vec![diagonal.fold(C::real(lu.sign), |p, d| p * d)]
+        };
+        Ok(given.into_iter().map(determinant).collect())
+    })
 }
 
 fn log_determinants<C: Field>(ctx: &mut OpContext<'_>) -> Result<()> {
-    let x = ctx.take(0)?;
-    let (outer, n) = square(&x)?;
-    let (mut signs, mut logs) = (Vec::new(), Vec::new());
-    for m in matrices::<C>(&x, n, n)? {
-        let lu = Lu::new(m);
-        let (mut sign, mut log) = (C::real(lu.sign), 0.0);
-        for d in (0..n).map(|i| lu.factors.get(i, i)) {
-            let size = d.abs();
-            sign = if size == 0.0 {
-                C::ZERO
-            } else {
-                sign * d / C::real(size)
-            };
-            log += size.ln();
+    let scalars = |sizes: &[(usize, usize)]| square(sizes).map(|_| vec![smallvec![], smallvec![]]);
+    each::<C>(ctx, 1, scalars, |given| {
+        let (mut sign, mut log) = (C::ONE, 0.0);
+        for m in given {
+            let lu = Lu::new(m);
+            (sign, log) = (C::real(lu.sign), 0.0);
+            for d in (0..lu.factors.rows).map(|i| lu.factors.get(i, i)) {
+                let size = d.abs();
+                sign = if size == 0.0 {
+                    C::ZERO
+                } else {
+                    sign * d / C::real(size)
+                };
+                log += size.ln();
+            }
         }
-        signs.push(sign);
-        logs.push(C::real(log));
-    }
-    let shape = Shape::from(outer);
-    ctx.set_output(0, C::write(signs, shape.clone(), x.dtype())?);
-    ctx.set_output(1, C::write(logs, shape, x.dtype())?);
-    Ok(())
+        Ok(vec![vec![sign], vec![C::real(log)]])
+    })
 }
 
 fn solve<C: Field>(ctx: &mut OpContext<'_>, adjoint: bool) -> Result<()> {
-    let (a, b) = (ctx.take(0)?, ctx.take(1)?);
-    let (outer, rows, cols) = split(&a, 0)?;
-    if a.rank() != b.rank() {
-        return invalid("All input tensors must have the same rank.");
-    }
-    let (outer_b, rows_b, cols_b) = split(&b, 1)?;
-    if outer != outer_b {
-        return invalid("All input tensors must have the same outer dimensions.");
-    }
-    if rows != cols {
-        return invalid("First input (lhs) must be a square matrix.");
-    }
-    if rows != rows_b {
-        return invalid("Input matrix and rhs are incompatible.");
-    }
-    let mut out = Vec::with_capacity(b.num_elements());
-    let right = matrices::<C>(&b, rows_b, cols_b)?;
-    for (m, rhs) in matrices::<C>(&a, rows, cols)?.into_iter().zip(right) {
-        let lu = Lu::new(if adjoint { m.adjoint() } else { m });
-        if lu.is_singular() {
-            return invalid("Input matrix is not invertible.");
-        }
-        out.extend(lu.solve(&rhs).values);
-    }
-    ctx.set_output(0, C::write(out, b.shape().clone(), b.dtype())?);
-    Ok(())
+    each::<C>(
+        ctx,
+        2,
+        |sizes| match sizes {
+            [(rows, cols), _] if rows != cols => {
+                invalid("First input (lhs) must be a square matrix.")
+            }
+            [(rows, _), (other, cols)] if rows == other => Ok(vec![smallvec![*rows, *cols]]),
+            _ => invalid("Input matrix and rhs are incompatible."),
+        },
+        |given| {
+            let [m, rhs] = <[_; 2]>::try_from(given)
+                .map_err(|_| Status::internal("two matrices were asked for"))?;
+            let lu = Lu::new(if adjoint { m.adjoint() } else { m });
+            if lu.is_singular() {
+                return invalid("Input matrix is not invertible.");
+            }
+            Ok(vec![lu.solve(&rhs).values])
+        },
+    )
 }
 
 fn triangular_solve<C: Field>(ctx: &mut OpContext<'_>, lower: bool, adjoint: bool) -> Result<()> {
@@ -391,65 +296,37 @@ fn triangular<C: Field>(a: &Dense<C>, b: &Dense<C>, lower: bool, adjoint: bool) 
 }
 
 fn qr<C: Field>(ctx: &mut OpContext<'_>, full: bool) -> Result<()> {
-    let x = ctx.take(0)?;
-    let (outer, rows, cols) = split(&x, 0)?;
-    let inner = if full { rows } else { rows.min(cols) };
-    let shape = |a: usize, b: usize| -> Result<Shape> {
-        let dims = outer.iter().copied().chain([a, b]);
-        Ok(Shape::checked(dims.map(|d| d as i64))?)
-    };
-    let (q_shape, r_shape) = (shape(rows, inner)?, shape(inner, cols)?);
-    ctx.check_alloc(x.dtype(), &q_shape)?;
-    ctx.check_alloc(x.dtype(), &shape(rows, rows)?)?;
-    let (mut qs, mut rs) = (Vec::new(), Vec::new());
-    for m in matrices::<C>(&x, rows, cols)? {
-        let (q, r) = householder(m);
-        for i in 0..rows {
-            qs.extend_from_slice(&q.values[i * rows..i * rows + inner]);
-        }
-        rs.extend_from_slice(&r.values[..inner * cols]);
-    }
-    ctx.set_output(0, C::write(qs, q_shape, x.dtype())?);
-    ctx.set_output(1, C::write(rs, r_shape, x.dtype())?);
-    Ok(())
-}
-
-/// The orthogonal and the triangular factor, by reflections. A column that is already done is
-/// left as it is, so its diagonal keeps its sign.
-fn householder<C: Field>(mut r: Dense<C>) -> (Dense<C>, Dense<C>) {
-    let (rows, cols) = (r.rows, r.cols);
-    let mut q = Dense::identity(rows);
-    for k in 0..rows.min(cols) {
-        let tail: f64 = (k + 1..rows).map(|i| r.get(i, k).abs().powi(2)).sum();
-        let head = r.get(k, k);
-        if tail == 0.0 && head == C::real(head.re()) {
-            continue;
-        }
-        let norm = (head.abs().powi(2) + tail).sqrt();
-        let beta = if head.re() >= 0.0 { -norm } else { norm };
-        let mut v: Vec<C> = (k..rows).map(|i| r.get(i, k)).collect();
-        let scale = head - C::real(beta);
-        v.iter_mut().for_each(|x| *x = *x / scale);
-        v[0] = C::ONE;
-        // H = 1 - tau v v*, with H* applied to the matrix so that the diagonal becomes real.
-        let tau = (C::real(beta) - head) / C::real(beta);
-        for j in 0..cols {
-            let dot = (0..v.len()).fold(C::ZERO, |s, i| s + v[i].conj() * r.get(k + i, j));
-            for (i, x) in v.iter().enumerate() {
-                *r.at(k + i, j) = r.get(k + i, j) - tau.conj() * *x * dot;
+    let inner = |rows: usize, cols: usize| if full { rows } else { rows.min(cols) };
+    each::<C>(
+        ctx,
+        1,
+        |sizes| {
+            let (rows, cols) = sizes[0];
+            let inner = inner(rows, cols);
+            Ok(vec![smallvec![rows, inner], smallvec![inner, cols]])
+        },
+        |given| {
+            let mut out = Vec::new();
+            for mut r in given {
+                let (rows, cols) = (r.rows, r.cols);
+                let inner = inner(rows, cols);
+                let mut reflectors = Vec::new();
+                for k in 0..rows.min(cols) {
+                    let column = (k..rows).map(|i| r.get(i, k)).collect();
+                    // A column that is already done keeps the sign of its diagonal.
+                    if let (Some(reflector), beta) = Reflector::new(k, column) {
+                        reflector.adjoint_times(&mut r, k + 1..cols);
+                        *r.at(k, k) = C::real(beta);
+                        (k + 1..rows).for_each(|i| *r.at(i, k) = C::ZERO);
+                        reflectors.push(reflector);
+                    }
+                }
+                r.values.truncate(inner * cols);
+                out = vec![product(&reflectors, rows, inner).values, r.values];
             }
-        }
-        for i in 0..rows {
-            let dot = (0..v.len()).fold(C::ZERO, |s, j| s + q.get(i, k + j) * v[j]);
-            for (j, x) in v.iter().enumerate() {
-                *q.at(i, k + j) = q.get(i, k + j) - tau * dot * x.conj();
-            }
-        }
-        for i in k + 1..rows {
-            *r.at(i, k) = C::ZERO;
-        }
-    }
-    (q, r)
+            Ok(out)
+        },
+    )
 }
 
 #[cfg(test)]

@@ -259,7 +259,8 @@ fn pack_panel<T: Tiled>(
     panel.clear();
     panel.resize(rows.len() * width, T::default());
     if b.col_stride == 1 {
-        let from = b.data[rows.start * b.row_stride + cols.start..].chunks(b.row_stride.max(1));
+        // Not `chunks` of a row's stride: a single row may be longer than its stride says.
+        let from = rows.map(|r| &b.data[r * b.row_stride + cols.start..]);
         match (width, cols.len()) {
             (32, 32) => copy_rows::<T, 32>(panel, from),
             (16, 16) => copy_rows::<T, 16>(panel, from),

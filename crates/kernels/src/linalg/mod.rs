@@ -1,14 +1,23 @@
 //! Matrix products and what is built on them.
 
+mod batch;
 mod batch_matmul;
 mod decompose;
 mod einsum;
 mod equation;
 mod field;
+mod functions;
 pub(crate) mod fuse;
 pub(crate) mod gemm;
+mod hermitian;
+mod least_squares;
+mod lu;
 mod matmul;
+mod reflect;
+mod schur;
+mod svd;
 pub(crate) mod tile;
+mod tridiagonal;
 pub(crate) mod wide;
 
 use downpour_runtime::Registry;
@@ -17,5 +26,11 @@ pub(crate) fn register(registry: &mut Registry) {
     batch_matmul::register(registry);
     decompose::register(registry);
     einsum::register(registry);
+    functions::register(registry);
+    hermitian::register(registry);
+    least_squares::register(registry);
+    lu::register(registry);
     matmul::register(registry);
+    svd::register(registry);
+    tridiagonal::register(registry);
 }

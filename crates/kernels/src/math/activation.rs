@@ -12,6 +12,7 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, Registry};
 use downpour_tensor::DType::{self, *};
 use downpour_tensor::Tensor;
+use half::{bf16, f16};
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Relu", &[("T", REALS)], |b| unary(b, relu));
@@ -181,10 +182,21 @@ fn softsign_grad(t: DType) -> Option<Box<dyn Binary>> {
     })
 }
 
+/// A number as `dtype` has it: TensorFlow rounds the slope before it multiplies.
+fn rounded(value: f32, dtype: DType) -> f32 {
+    match dtype {
+        Half => f16::from_f32(value).to_f32(),
+        BFloat16 => bf16::from_f32(value).to_f32(),
+        _ => value,
+    }
+}
+
 fn leaky_relu(b: &KernelBuilder<'_>) -> Result<Built> {
     let alpha = b.attrs().float("alpha")?;
-    let float = move |x: f32| if x > 0.0 { x } else { alpha * x };
-    elementwise(match b.attrs().dtype("T")? {
+    let dtype = b.attrs().dtype("T")?;
+    let slope = rounded(alpha, dtype);
+    let float = move |x: f32| if x > 0.0 { x } else { slope * x };
+    elementwise(match dtype {
         Float => vector(float),
         Half => half1(float),
         BFloat16 => bhalf1(float),
@@ -197,8 +209,10 @@ fn leaky_relu(b: &KernelBuilder<'_>) -> Result<Built> {
 
 fn leaky_relu_grad(b: &KernelBuilder<'_>) -> Result<Built> {
     let alpha = b.attrs().float("alpha")?;
-    let float = move |g: f32, x: f32| if x > 0.0 { g } else { alpha * g };
-    with_features(match b.attrs().dtype("T")? {
+    let dtype = b.attrs().dtype("T")?;
+    let slope = rounded(alpha, dtype);
+    let float = move |g: f32, x: f32| if x > 0.0 { g } else { slope * g };
+    with_features(match dtype {
         Float => vector2(float),
         Half => half2(float),
         BFloat16 => bhalf2(float),

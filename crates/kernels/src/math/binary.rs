@@ -2,7 +2,7 @@
 //! TensorFlow's error.
 
 use super::drive::{Zipped, check_dims, zip};
-use super::elementwise::Binary;
+use super::elementwise::{Binary, scalar2};
 use super::tables::{FIELDS, WIDE, pick2};
 use crate::broadcast::Broadcast;
 use crate::types::{FLOATS, INTS, NUMBERS, REALS};
@@ -11,6 +11,7 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::DType::{self, *};
 use downpour_tensor::Tensor;
+use half::{bf16, f16};
 use num_complex::Complex;
 use num_traits::{PrimInt, WrappingMul, Zero};
 
@@ -255,20 +256,43 @@ fn squared_difference(t: DType) -> Option<Box<dyn Binary>> {
     }
 }
 
-fn xlogy(t: DType) -> Option<Box<dyn Binary>> {
-    pick2! { t;
-        float => |a, b| if a == 0.0 { 0.0 } else { a * b.ln() };
-        double => |a, b| if a == 0.0 { 0.0 } else { a * b.ln() };
-        complex => |a, b| if a.is_zero() { a } else { a * b.ln() }
+/// Products with a logarithm that is rounded to the op's type first.
+fn log_product(t: DType, log: fn(f32) -> f32) -> Option<Box<dyn Binary>> {
+    match t {
+        Float => Some(scalar2(move |a: f32, b: f32| match a == 0.0 {
+            true => 0.0,
+            false => a * log(b),
+        })),
+        Half => Some(scalar2(move |a: f16, b: f16| match a == f16::ZERO {
+            true => f16::ZERO,
+            false => a * f16::from_f32(log(b.to_f32())),
+        })),
+        BFloat16 => Some(scalar2(move |a: bf16, b: bf16| match a == bf16::ZERO {
+            true => bf16::ZERO,
+            false => a * bf16::from_f32(log(b.to_f32())),
+        })),
+        _ => None,
     }
 }
 
+fn xlogy(t: DType) -> Option<Box<dyn Binary>> {
+    let narrow = log_product(t, f32::ln);
+    narrow.or_else(|| {
+        pick2! { t;
+            double => |a, b| if a == 0.0 { 0.0 } else { a * b.ln() };
+            complex => |a, b| if a.is_zero() { a } else { a * b.ln() }
+        }
+    })
+}
+
 fn xlog1py(t: DType) -> Option<Box<dyn Binary>> {
-    pick2! { t;
-        float => |a, b| if a == 0.0 { 0.0 } else { a * b.ln_1p() };
-        double => |a, b| if a == 0.0 { 0.0 } else { a * b.ln_1p() };
-        complex => |a, b| if a.is_zero() { a } else { a * (b + 1.0).ln() }
-    }
+    let narrow = log_product(t, f32::ln_1p);
+    narrow.or_else(|| {
+        pick2! { t;
+            double => |a, b| if a == 0.0 { 0.0 } else { a * b.ln_1p() };
+            complex => |a, b| if a.is_zero() { a } else { a * (b + 1.0).ln() }
+        }
+    })
 }
 
 fn xdivy(t: DType) -> Option<Box<dyn Binary>> {

@@ -13,6 +13,7 @@ mod compare;
 mod convert;
 mod drive;
 mod elementwise;
+mod fft;
 mod functions;
 mod gamma;
 mod grad;
@@ -39,6 +40,7 @@ pub(crate) fn register(registry: &mut Registry) {
     clip::register(registry);
     compare::register(registry);
     convert::register(registry);
+    fft::register(registry);
     gamma::register(registry);
     grad::register(registry);
     reduce::register(registry);

@@ -4,6 +4,7 @@ mod batch_norm;
 mod batch_sums;
 mod bias;
 mod conv;
+mod data_format;
 mod depthwise;
 mod dilation;
 mod exp;
@@ -23,6 +24,7 @@ pub(crate) fn register(registry: &mut Registry) {
     batch_norm::register(registry);
     bias::register(registry);
     conv::register(registry);
+    data_format::register(registry);
     depthwise::register(registry);
     dilation::register(registry);
     lrn::register(registry);

@@ -172,6 +172,7 @@ fn softmax(ctx: &mut OpContext<'_>) -> Result<()> {
             joined(dims, " ")
         ));
     }
+    dense_shape(dims)?;
     let places = created(indices, values, dims.len())?;
     // The result is in the order of the sorted places, even where the input was not.
     let order = places.order();
