@@ -2,6 +2,9 @@
 //! features, and their values are decoded only when asked for. Memory stays within a small
 //! multiple of the input. `None` everywhere means "these bytes are no such message".
 
+pub mod fast;
+pub mod json;
+
 use crate::coding::Cursor;
 use bytes::Bytes;
 

@@ -4,7 +4,7 @@
 use crate::record::Compression;
 use crate::storage::{ReadAt, Storage};
 use bytes::Bytes;
-use downpour_graph::{Result, Status};
+use downpour_graph::{Code, Result, Status};
 use std::io::{self, Read};
 
 /// Bytes asked of a source at a time.
@@ -94,7 +94,8 @@ pub struct ByteStream {
     source: Box<dyn Read + Send>,
     buffer: Vec<u8>,
     start: usize,
-    /// Whether anything has come out yet.
+    /// Whether this is a zlib stream of which nothing has come out yet: an error is then taken for
+    /// one of its header. A gzip stream's is recognised by itself.
     fresh: bool,
     /// What the source said when it failed; a stream does not recover.
     failed: Option<Status>,
@@ -124,7 +125,7 @@ impl ByteStream {
             },
             buffer: Vec::new(),
             start: 0,
-            fresh: true,
+            fresh: compression == Compression::Zlib,
             failed: None,
             limit,
         }
@@ -251,13 +252,22 @@ fn trim_return(line: &mut Vec<u8>) {
 /// Inflates `data` (zlib or gzip) into at most `limit` bytes. A stream that stops in the middle
 /// gives what came out of it, as TensorFlow's does.
 pub fn inflate(data: &Bytes, compression: Compression, limit: usize) -> Result<Bytes> {
-    ByteStream::new(Box::new(data.clone()), compression, limit).read_all()
+    let out = ByteStream::new(Box::new(data.clone()), compression, limit).read_all();
+    let sound_header = match (compression, data.as_ref()) {
+        (Compression::Zlib, &[a, b, ..]) => a & 15 == 8 && u16::from_be_bytes([a, b]) % 31 == 0,
+        _ => false,
+    };
+    out.map_err(|e| match e.code {
+        Code::DataLoss if sound_header => {
+            Status::data_loss("inflate() failed with error -3: incorrect data check")
+        }
+        _ => e,
+    })
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
-    use downpour_graph::Code;
     use std::io::Write as _;
 
     fn stream(data: &[u8], limit: usize) -> ByteStream {

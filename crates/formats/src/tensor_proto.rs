@@ -22,6 +22,17 @@ pub fn serialize(tensor: &Tensor) -> Result<Bytes, Status> {
     Ok(encode_tensor(tensor)?.encode_to_vec().into())
 }
 
+/// The tensor as `SerializeTensor` writes it: as [`serialize`], but strings stand in a field of
+/// their own.
+pub fn serialize_fields(tensor: &Tensor) -> Result<Bytes, Status> {
+    let mut proto = encode_tensor(tensor)?;
+    if let Ok(strings) = tensor.as_strings() {
+        proto.tensor_content = Bytes::new();
+        proto.string_val = strings.to_vec();
+    }
+    Ok(proto.encode_to_vec().into())
+}
+
 /// The tensor in a serialized `TensorProto`, if it takes at most `max_bytes`.
 pub fn parse(bytes: &Bytes, max_bytes: u64) -> Result<Tensor, ParseError> {
     let proto = TensorProto::decode(bytes.clone()).map_err(|_| ParseError::Proto)?;

@@ -27,6 +27,7 @@ mod linalg;
 mod list;
 mod math;
 mod nn;
+mod parse;
 mod queue;
 mod random;
 mod sparse;
@@ -49,6 +50,7 @@ pub fn register(registry: &mut Registry) {
     list::register(registry);
     math::register(registry);
     nn::register(registry);
+    parse::register(registry);
     queue::register(registry);
     random::register(registry);
     sparse::register(registry);

@@ -185,3 +185,13 @@ pub(crate) fn run_op(
 pub(crate) fn floats(values: &[f32]) -> Tensor {
     Tensor::vector(values.to_vec())
 }
+
+/// The message of an error without the node's name that the executor appends.
+pub(crate) fn text<T: std::fmt::Debug>(result: Result<T>) -> String {
+    let message = result.unwrap_err().message;
+    message
+        .split("\n\t [[")
+        .next()
+        .unwrap_or_default()
+        .to_owned()
+}

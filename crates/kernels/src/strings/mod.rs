@@ -7,7 +7,7 @@ mod format;
 pub(crate) mod hash;
 mod join;
 mod ngrams;
-mod number;
+pub(crate) mod number;
 mod pattern;
 mod printf;
 mod raw;
