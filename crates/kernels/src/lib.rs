@@ -34,6 +34,7 @@ mod sparse;
 mod state;
 mod strings;
 mod summary;
+mod table;
 #[cfg(test)]
 mod testing;
 mod types;
@@ -57,4 +58,5 @@ pub fn register(registry: &mut Registry) {
     state::register(registry);
     strings::register(registry);
     summary::register(registry);
+    table::register(registry);
 }
