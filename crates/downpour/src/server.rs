@@ -2,10 +2,10 @@
 
 use crate::machine;
 use downpour_master::{Master, MasterConfig, MasterShell};
-use downpour_net::{ClusterError, ClusterSpec, Limits, Listener};
+use downpour_net::{ClusterError, ClusterSpec, Limits, Listener, Peers};
 use downpour_runtime::{Console, Device, Extensions, MemoryBudget, Registry};
 use downpour_wire::Budget;
-use downpour_worker::{Worker, WorkerConfig};
+use downpour_worker::{Worker, WorkerConfig, WorkerShell};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
@@ -70,6 +70,7 @@ impl From<ClusterError> for ServerError {
 pub struct Server {
     listener: Listener,
     master: Arc<Master>,
+    worker: Arc<Worker>,
     limits: Limits,
     name: String,
 }
@@ -102,14 +103,19 @@ impl Server {
             memory,
             extensions,
         ));
+        let peers = Arc::new(Peers::new(&config.cluster, &name, config.limits));
         let worker = Arc::new(Worker::new(WorkerConfig {
             name: name.clone(),
             registry: Arc::new(registry),
             device,
             clock: machine::now_ns,
+            peers: peers.clone(),
+            limits: config.limits,
+            random: machine::random,
         }));
         let master = Arc::new(Master::new(MasterConfig {
-            task: worker,
+            task: worker.clone(),
+            peers,
             limits: config.limits,
             budget: Budget::default(),
             random: machine::random,
@@ -117,6 +123,7 @@ impl Server {
         Ok(Server {
             listener,
             master,
+            worker,
             limits: config.limits,
             name,
         })
@@ -135,7 +142,8 @@ impl Server {
     /// Serves until `stop` resolves; then running steps end and open calls are answered.
     pub async fn serve(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServerError> {
         let shell = MasterShell::service(self.master.clone(), self.limits.message_bytes);
-        let routes = tonic::service::Routes::new(shell);
+        let routes = tonic::service::Routes::new(shell)
+            .add_service(WorkerShell::service(self.worker.clone()));
         let master = self.master;
         let stop = async move {
             stop.await;

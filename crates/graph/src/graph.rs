@@ -198,6 +198,16 @@ impl Graph {
         Graph::from_checked(nodes, self)
     }
 
+    /// Gives every node a device.
+    pub fn assign_devices(&mut self, device: impl Fn(NodeId) -> Arc<str>) {
+        for (i, node) in self.nodes.iter_mut().enumerate() {
+            let device = device(NodeId(i as u32));
+            if node.device != device {
+                Arc::make_mut(node).device = device;
+            }
+        }
+    }
+
     /// Number of nodes.
     pub fn len(&self) -> usize {
         self.nodes.len()

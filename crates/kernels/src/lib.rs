@@ -34,7 +34,6 @@ mod sparse;
 mod state;
 mod strings;
 mod summary;
-mod table;
 #[cfg(test)]
 mod testing;
 mod types;
@@ -58,5 +57,4 @@ pub fn register(registry: &mut Registry) {
     state::register(registry);
     strings::register(registry);
     summary::register(registry);
-    table::register(registry);
 }

@@ -4,12 +4,13 @@
 //! `prune → merge → register` once and is then found by its feeds, fetches and targets. The
 //! master runs nothing itself: steps go to tasks through `downpour_net::Task`.
 
-mod dedup;
 mod master;
 mod partial;
 mod plans;
 mod service;
 mod session;
+mod step;
+mod tasks;
 
 pub use master::{Master, MasterConfig};
 pub use service::MasterShell;

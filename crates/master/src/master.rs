@@ -1,9 +1,10 @@
 //! All sessions of a task's master, and the meaning of each of the service's calls.
 
-use crate::dedup::RecentRequests;
+use crate::plans::Registered;
 use crate::session::{Running, Session};
-use downpour_graph::{Result, Status};
-use downpour_net::{Limits, StepEnd, Task};
+use crate::tasks::Tasks;
+use downpour_graph::{DeviceName, Result, Status};
+use downpour_net::{Limits, LocalTask, Peers, RecentRequests, RemoteTask, StepEnd, Task};
 use downpour_plan::{Endpoints, Request};
 use downpour_tensor::Tensor;
 use downpour_wire::messages::{
@@ -23,8 +24,10 @@ use tracing::info;
 
 /// What a master is made of.
 pub struct MasterConfig {
-    /// The task it runs steps on.
-    pub task: Arc<dyn Task>,
+    /// The task of this process.
+    pub task: Arc<dyn LocalTask>,
+    /// The other tasks of its cluster.
+    pub peers: Arc<Peers>,
     /// Bounds.
     pub limits: Limits,
     /// What one session's graphs may weigh.
@@ -84,10 +87,10 @@ impl Master {
     }
 
     /// Opens a session. `meter` has counted its first graph.
-    pub(crate) fn create_session(
+    pub(crate) async fn create_session(
         &self,
         request: CreateSessionRequest,
-        meter: &Meter,
+        meter: Meter,
     ) -> Result<CreateSessionResponse> {
         if self.sessions.lock().len() >= self.config.limits.sessions {
             return Err(Status::resource_exhausted(format!(
@@ -97,13 +100,22 @@ impl Master {
             )));
         }
         let handle = format!("{:016x}", (self.config.random)());
+        let tasks = Tasks::find(
+            self.config.task.clone(),
+            &self.config.peers,
+            &request.config,
+            &request.target,
+            (self.config.limits, self.config.random),
+        )
+        .await?;
         let session = Session::create(
             handle.clone(),
-            self.config.task.clone(),
+            tasks,
             request.graph,
             request.config,
             self.config.limits,
-        )?;
+        )
+        .await?;
         let entry = Entry {
             session: Arc::new(session),
             budget: Arc::new(Mutex::new(meter.remaining())),
@@ -148,11 +160,11 @@ impl Master {
         let plan = match session.find(&key)? {
             Some(plan) => plan,
             // Compiling may take long; a step of a known graph must not pay for the hand-over.
-            None => tokio::task::block_in_place(|| session.register(key, &Endpoints::Positional))?,
+            None => session.register(key, &Endpoints::Positional).await?,
         };
         let running = session.start(&plan, self.step_id(), feeds, traces(&request.options))?;
         let end = finish(&session, running, request.options.timeout).await?;
-        let metadata = metadata(&end, &request.options, &plan.graph);
+        let metadata = metadata(&end, &request.options, &plan);
         let tensors = plan
             .request
             .fetches
@@ -172,7 +184,7 @@ impl Master {
     }
 
     /// Prepares a run in several parts.
-    pub(crate) fn partial_run_setup(
+    pub(crate) async fn partial_run_setup(
         &self,
         request: PartialRunSetupRequest,
     ) -> Result<PartialRunSetupResponse> {
@@ -185,19 +197,20 @@ impl Master {
             fetches: sorted(request.fetch),
             targets: sorted(request.target),
         };
-        let plan = session.register(key, &session.rendezvous_ends())?;
-        let step = session
-            .task
-            .start_partial(&session.handle, plan.handle, self.step_id())?;
+        let plan = session.register(key, &session.rendezvous_ends()).await?;
+        let step = session.start_partial(&plan, self.step_id())?;
         // The graph is used once: its feeds arrive under names that only this run waits for.
-        session.task.deregister_graph(&session.handle, plan.handle);
+        // Parts elsewhere are forgotten when they are over.
+        for part in plan.parts.iter().filter(|p| p.task == 0) {
+            session.deregister(std::slice::from_ref(part));
+        }
         Ok(PartialRunSetupResponse {
             partial_run_handle: session.partial.add(step, &plan),
         })
     }
 
     /// Prepares a request to be run often.
-    pub(crate) fn make_callable(
+    pub(crate) async fn make_callable(
         &self,
         request: MakeCallableRequest,
     ) -> Result<MakeCallableResponse> {
@@ -217,7 +230,7 @@ impl Master {
             fetches: options.fetch,
             targets: options.target,
         };
-        let plan = session.register(key, &Endpoints::Positional)?;
+        let plan = session.register(key, &Endpoints::Positional).await?;
         let handle = session.add_callable(plan, options.run_options);
         Ok(MakeCallableResponse { handle })
     }
@@ -241,7 +254,7 @@ impl Master {
         }
         let running = session.start(&plan, self.step_id(), request.feed, traces(&options))?;
         let end = finish(&session, running, options.timeout).await?;
-        let metadata = metadata(&end, &options, &plan.graph);
+        let metadata = metadata(&end, &options, &plan);
         Ok(RunCallableResponse {
             fetch: end.fetches,
             metadata,
@@ -255,22 +268,34 @@ impl Master {
         Ok(())
     }
 
-    /// Lists the devices.
-    pub(crate) fn list_devices(&self, request: ListDevicesRequest) -> Result<ListDevicesResponse> {
-        let task = match request.session_handle.as_str() {
-            "" => self.config.task.clone(),
-            handle => {
-                let gone = |_| {
-                    Status::invalid_argument(format!(
-                        "Session {handle} is not found. Possibly, this master has restarted."
-                    ))
-                };
-                self.session(handle).map_err(gone)?.task.clone()
+    /// Lists the devices: of a session, or of all tasks that answer.
+    pub(crate) async fn list_devices(
+        &self,
+        request: ListDevicesRequest,
+    ) -> Result<ListDevicesResponse> {
+        let handle = request.session_handle.as_str();
+        if !handle.is_empty() {
+            let gone = |_| {
+                Status::invalid_argument(format!(
+                    "Session {handle} is not found. Possibly, this master has restarted."
+                ))
+            };
+            let session = self.session(handle).map_err(gone)?;
+            return Ok(ListDevicesResponse {
+                local_device: session.tasks.attributes().to_vec(),
+                remote_device: Vec::new(),
+            });
+        }
+        let mut remote_device = Vec::new();
+        for name in self.config.peers.others() {
+            let search = RemoteTask::find(&self.config.peers, name, self.config.random);
+            if let Ok(Ok(task)) = tokio::time::timeout(LOOK_AROUND, search).await {
+                remote_device.extend(task.devices());
             }
-        };
+        }
         Ok(ListDevicesResponse {
-            local_device: task.devices(),
-            remote_device: Vec::new(),
+            local_device: self.config.task.devices(),
+            remote_device,
         })
     }
 
@@ -290,15 +315,25 @@ impl Master {
     }
 
     /// Ends every session and clears containers.
-    pub(crate) fn reset(&self, request: ResetRequest) -> Result<()> {
+    pub(crate) async fn reset(&self, request: ResetRequest) -> Result<()> {
         let sessions = std::mem::take(&mut *self.sessions.lock());
-        self.config.task.cleanup_all(&request.container);
+        let mut outcome = self.config.task.cleanup_all(&request.container).await;
+        for name in self.config.peers.others() {
+            let wanted = request.device_filters.is_empty()
+                || request.device_filters.iter().any(|f| {
+                    matches!((DeviceName::parse(f), DeviceName::parse(name)), (Ok(f), Ok(n)) if f.intersects(&n))
+                });
+            if wanted {
+                let task = RemoteTask::unseen(&self.config.peers, name, self.config.random)?;
+                outcome = outcome.and(task.cleanup_all(&request.container).await);
+            }
+        }
         for entry in sessions.into_values() {
             entry.session.close(Status::cancelled(
                 "Step was cancelled by an explicit call to `Session::Close()`.",
             ));
         }
-        Ok(())
+        outcome
     }
 
     /// Ends every session because the task stops.
@@ -351,13 +386,17 @@ async fn run_partial(session: &Arc<Session>, request: RunStepRequest) -> Result<
         Err(e) => {
             session.partial.remove(&handle);
             call.step.cancel(e.clone());
-            Err(session.blame_task(Status {
+            let e = Status {
                 derived: false,
                 ..e
-            }))
+            };
+            Err(session.blame_task(0, e))
         }
     }
 }
+
+/// How long a task may take to list its devices before it is left out.
+const LOOK_AROUND: Duration = Duration::from_secs(2);
 
 /// How much later than its client a master gives up on a step.
 const GRACE: Duration = Duration::from_millis(200);
@@ -367,13 +406,13 @@ async fn finish(session: &Session, running: Running, timeout: Option<Duration>) 
     let limit = match (timeout, session.operation_timeout()) {
         // A client that set a deadline reports it itself; this one is for those that did not.
         (Some(t), _) | (None, Some(t)) => t + GRACE,
-        (None, None) => return running.wait().await.map_err(|e| session.blame_task(e)),
+        (None, None) => return running.wait().await,
     };
     let cancel = running.canceller();
     let wait = running.wait();
     tokio::pin!(wait);
     match tokio::time::timeout(limit, &mut wait).await {
-        Ok(outcome) => outcome.map_err(|e| session.blame_task(e)),
+        Ok(outcome) => outcome,
         Err(_) => {
             let late = Status::deadline_exceeded("Operation timed out.");
             cancel(late.clone());
@@ -390,11 +429,13 @@ fn traces(options: &RunOptions) -> bool {
     )
 }
 
-fn metadata(end: &StepEnd, options: &RunOptions, graph: &downpour_graph::Graph) -> RunMetadata {
+fn metadata(end: &StepEnd, options: &RunOptions, plan: &Registered) -> RunMetadata {
     RunMetadata {
-        step_stats: end.stats.clone().map(|d| StepStats { devices: vec![d] }),
+        step_stats: (!end.stats.is_empty()).then(|| StepStats {
+            devices: end.stats.clone(),
+        }),
         partition_graphs: match options.output_partition_graphs {
-            true => vec![to_graph_def(graph)],
+            true => plan.parts.iter().map(|p| to_graph_def(&p.graph)).collect(),
             false => Vec::new(),
         },
     }

@@ -7,13 +7,24 @@ use downpour_tensor::DType;
 use std::collections::HashMap;
 use std::sync::Arc;
 
-/// A graph registered on the task.
-pub(crate) struct Registered {
+/// What one task runs of a request.
+#[derive(Clone)]
+pub(crate) struct Part {
+    /// Number of the task.
+    pub(crate) task: usize,
+    /// The task's handle of the graph.
     pub(crate) handle: u64,
+    /// What was registered, for `RunMetadata.partition_graphs`.
+    pub(crate) graph: Graph,
+}
+
+/// A request's graphs, registered on their tasks.
+pub(crate) struct Registered {
+    pub(crate) parts: Vec<Part>,
     /// Feeds, fetches and targets, each sorted: position i of a step's values is name i here.
     pub(crate) request: Request,
     pub(crate) feed_types: Vec<DType>,
-    /// What was registered, for `RunMetadata.partition_graphs`.
+    /// All of it, before it was parted.
     pub(crate) graph: Graph,
 }
 
@@ -65,7 +76,7 @@ mod tests {
                 ..Default::default()
             };
             Arc::new(Registered {
-                handle,
+                parts: Vec::new(),
                 request,
                 feed_types: vec![],
                 graph: Graph::default(),
@@ -75,7 +86,7 @@ mod tests {
         assert!(plans.insert(plan(1), 2).is_none());
         assert!(plans.insert(plan(2), 2).is_none());
         assert!(plans.get(&plan(1).request).is_some());
-        assert_eq!(plans.insert(plan(3), 2).unwrap().handle, 2);
+        assert_eq!(plans.insert(plan(3), 2).unwrap().request.targets, ["2"]);
         assert!(plans.get(&plan(2).request).is_none());
     }
 }

@@ -44,11 +44,12 @@ impl MasterService for MasterShell {
         &self,
         request: Request<proto::CreateSessionRequest>,
     ) -> Result<Response<proto::CreateSessionResponse>, Status> {
-        tokio::task::block_in_place(|| {
-            let mut meter = Meter::from(&self.0.budget());
-            let request = CreateSessionRequest::decode_metered(request.into_inner(), &mut meter);
-            reply(request.and_then(|r| self.0.create_session(r, &meter)))
+        let mut meter = Meter::from(&self.0.budget());
+        let request = tokio::task::block_in_place(|| {
+            CreateSessionRequest::decode_metered(request.into_inner(), &mut meter)
         })
+        .map_err(to_tonic)?;
+        reply(self.0.create_session(request, meter).await)
     }
 
     async fn extend_session(
@@ -74,7 +75,7 @@ impl MasterService for MasterShell {
         request: Request<proto::PartialRunSetupRequest>,
     ) -> Result<Response<proto::PartialRunSetupResponse>, Status> {
         let request: PartialRunSetupRequest = self.decode(request)?;
-        tokio::task::block_in_place(|| reply(self.0.partial_run_setup(request)))
+        reply(self.0.partial_run_setup(request).await)
     }
 
     async fn run_step(
@@ -106,7 +107,7 @@ impl MasterService for MasterShell {
         request: Request<proto::ListDevicesRequest>,
     ) -> Result<Response<proto::ListDevicesResponse>, Status> {
         let request: ListDevicesRequest = self.decode(request)?;
-        reply(self.0.list_devices(request))
+        reply(self.0.list_devices(request).await)
     }
 
     async fn reset(
@@ -114,7 +115,7 @@ impl MasterService for MasterShell {
         request: Request<proto::ResetRequest>,
     ) -> Result<Response<proto::ResetResponse>, Status> {
         let request: ResetRequest = self.decode(request)?;
-        reply(self.0.reset(request).map(|()| ResetResponse {}))
+        reply(self.0.reset(request).await.map(|()| ResetResponse {}))
     }
 
     async fn make_callable(
@@ -122,7 +123,7 @@ impl MasterService for MasterShell {
         request: Request<proto::MakeCallableRequest>,
     ) -> Result<Response<proto::MakeCallableResponse>, Status> {
         let request: MakeCallableRequest = self.decode(request)?;
-        tokio::task::block_in_place(|| reply(self.0.make_callable(request)))
+        reply(self.0.make_callable(request).await)
     }
 
     async fn run_callable(

@@ -5,10 +5,14 @@
 //! ```
 
 use crate::partial::PartialRuns;
-use crate::plans::{Plans, Registered};
+use crate::plans::{Part, Plans, Registered};
+use crate::step::Gather;
+use crate::tasks::Tasks;
 use downpour_graph::{DeviceName, Graph, GraphDef, Result, Status, parse_endpoint};
-use downpour_net::{Canceller, GraphOptions, Limits, StepEnd, StepStart, Task};
-use downpour_plan::{Endpoints, Placement, Request, merge_common, place, rewrite, skip_unused};
+use downpour_net::{Canceller, GraphOptions, Limits, PartialStep, StepEnd, StepStart};
+use downpour_plan::{
+    Endpoints, Placement, Request, merge_common, partition, place, rewrite, skip_unused,
+};
 use downpour_tensor::Tensor;
 use downpour_wire::messages::{OptLevel, RunOptions, SessionConfig};
 use parking_lot::Mutex;
@@ -20,11 +24,12 @@ use tokio::sync::oneshot;
 /// A client's session.
 pub(crate) struct Session {
     pub(crate) handle: String,
-    pub(crate) task: Arc<dyn Task>,
+    pub(crate) tasks: Tasks,
     config: SessionConfig,
     limits: Limits,
     placement: Placement,
-    client_device: (String, u64),
+    /// Numbers the nodes that partitions add.
+    serial: Mutex<u64>,
     state: Mutex<State>,
     pub(crate) partial: PartialRuns,
 }
@@ -71,10 +76,43 @@ impl Drop for Running {
     }
 }
 
+/// A step fed and fetched bit by bit whose other parts run elsewhere.
+struct SpreadStep {
+    local: Arc<dyn PartialStep>,
+    /// Ends the parts elsewhere.
+    rest: Canceller,
+}
+
+impl PartialStep for SpreadStep {
+    fn feed(&self, key: &str, value: Tensor) -> Result<()> {
+        self.local.feed(key, value)
+    }
+
+    fn fetch(&self, key: &str, done: Box<dyn FnOnce(Result<Tensor>) + Send>) {
+        self.local.fetch(key, done);
+    }
+
+    fn cancel(&self, reason: Status) {
+        self.local.cancel(reason.clone());
+        (self.rest)(reason);
+    }
+
+    fn on_end(&self, done: Box<dyn FnOnce(Result<()>) + Send>) {
+        let rest = self.rest.clone();
+        self.local.on_end(Box::new(move |outcome| {
+            if let Err(e) = &outcome {
+                rest(e.clone());
+            }
+            done(outcome);
+        }));
+    }
+}
+
 impl Session {
-    pub(crate) fn create(
+    /// Places a first graph and opens the session on its tasks.
+    pub(crate) async fn create(
         handle: String,
-        task: Arc<dyn Task>,
+        tasks: Tasks,
         graph: GraphDef,
         config: SessionConfig,
         limits: Limits,
@@ -84,29 +122,28 @@ impl Session {
                 "Distributed session does not support session thread pool options.",
             ));
         }
-        let attributes = task.devices();
-        let devices = attributes
+        let devices = tasks
+            .devices
             .iter()
             .map(|d| DeviceName::parse(&d.name).map_err(|e| Status::internal(e.to_string())))
             .collect::<Result<Vec<_>>>()?;
-        let client_device = attributes
-            .first()
-            .map(|d| (d.name.clone(), d.incarnation))
-            .ok_or_else(|| Status::internal("the task has no device"))?;
         let placement = Placement {
             devices,
             allow_soft_placement: config.allow_soft_placement,
         };
-        let graph = Graph::new(graph)?;
-        place(&graph, &placement)?;
-        task.create_session(&handle, config.isolate_session_state)?;
+        let graph = tokio::task::block_in_place(|| {
+            let mut graph = Graph::new(graph)?;
+            place(&mut graph, &placement)?;
+            Ok::<_, Status>(graph)
+        })?;
+        tasks.create_session(&handle, &config).await?;
         Ok(Session {
             handle,
-            task,
+            tasks,
             config,
             limits,
             placement,
-            client_device,
+            serial: Mutex::new(0),
             state: Mutex::new(State {
                 graph: Arc::new(graph),
                 version: 0,
@@ -140,7 +177,7 @@ impl Session {
         }
         let mut graph = Arc::unwrap_or_clone(graph);
         graph.extend(def)?;
-        place(&graph, &self.placement)?;
+        place(&mut graph, &self.placement)?;
         let mut state = self.state.lock();
         if state.version != version {
             return stale(state.version);
@@ -159,8 +196,12 @@ impl Session {
         Ok(state.plans.get(request))
     }
 
-    /// Finds or builds the graph for a request.
-    pub(crate) fn register(&self, request: Request, ends: &Endpoints) -> Result<Arc<Registered>> {
+    /// Finds or builds the graphs for a request.
+    pub(crate) async fn register(
+        &self,
+        request: Request,
+        ends: &Endpoints,
+    ) -> Result<Arc<Registered>> {
         let positional = matches!(ends, Endpoints::Positional);
         if positional && let Some(found) = self.find(&request)? {
             return Ok(found);
@@ -172,24 +213,48 @@ impl Session {
             }
             state.graph.clone()
         };
-        let (mut rewritten, feed_types) = rewrite(&graph, &request, ends)?;
-        let optimizer = &self.config.graph_options;
-        let optimize = optimizer.opt_level != OptLevel::L0;
-        if optimize {
-            rewritten = merge_common(&skip_unused(&rewritten, &request.targets));
-        }
+        let optimize = self.config.graph_options.opt_level != OptLevel::L0;
         let options = GraphOptions {
             fold_constants: optimize,
         };
-        let handle = self
-            .task
-            .register_graph(&self.handle, rewritten.clone(), options)?;
+        let (rewritten, feed_types, calls) = tokio::task::block_in_place(|| {
+            let (mut rewritten, feed_types) = rewrite(&graph, &request, ends)?;
+            if optimize {
+                rewritten = merge_common(&skip_unused(&rewritten, &request.targets));
+            }
+            let parts = partition(&rewritten, &self.tasks.devices, &mut self.serial.lock())?;
+            let calls: Vec<_> = parts
+                .into_iter()
+                .map(|part| {
+                    let task = self.tasks.get(part.task);
+                    let call = task.register_graph(&self.handle, part.graph.clone(), options);
+                    (part, call)
+                })
+                .collect();
+            Ok::<_, Status>((rewritten, feed_types, calls))
+        })?;
+        let mut parts = Vec::with_capacity(calls.len());
+        let mut failed = None;
+        for (part, call) in calls {
+            match call.await {
+                Ok(handle) => parts.push(Part {
+                    task: part.task,
+                    handle,
+                    graph: part.graph,
+                }),
+                Err(e) => failed = failed.or(Some(e)),
+            }
+        }
         let plan = Arc::new(Registered {
-            handle,
+            parts,
             request,
             feed_types,
             graph: rewritten,
         });
+        if let Some(e) = failed {
+            self.deregister(&plan.parts);
+            return Err(e);
+        }
         if positional {
             let gone = self
                 .state
@@ -197,24 +262,33 @@ impl Session {
                 .plans
                 .insert(plan.clone(), self.limits.plans_per_session);
             if let Some(gone) = gone {
-                self.task.deregister_graph(&self.handle, gone.handle);
+                self.deregister(&gone.parts);
             }
         }
         Ok(plan)
     }
 
+    /// Forgets a request's graphs on their tasks.
+    pub(crate) fn deregister(&self, parts: &[Part]) {
+        for part in parts {
+            let task = self.tasks.get(part.task);
+            task.deregister_graph(&self.handle, part.handle);
+        }
+    }
+
     /// Ends of a partial run: `_Recv` and `_Send` on the client's device.
     pub(crate) fn rendezvous_ends(&self) -> Endpoints {
-        let (device, incarnation) = self.client_device.clone();
+        let client = self.tasks.client_device();
         Endpoints::Rendezvous {
-            device,
-            incarnation,
+            device: client.name.to_string(),
+            incarnation: client.incarnation,
         }
     }
 
     /// The rendezvous key of a feed or fetch of a partial run.
     pub(crate) fn client_key(&self, name: &str) -> String {
-        let (device, incarnation) = &self.client_device;
+        let client = self.tasks.client_device();
+        let (device, incarnation) = (&client.name, client.incarnation);
         format!("{device};{incarnation:016x};{device};{name};0:0")
     }
 
@@ -242,12 +316,7 @@ impl Session {
             // The receiver is gone when the client is.
             let _ = tx.send(end);
         });
-        let step = StepStart {
-            step_id,
-            feeds,
-            trace,
-        };
-        let cancel = self.task.run_graph(&self.handle, plan.handle, step, done);
+        let cancel = self.launch(plan, step_id, feeds, trace, done);
         let running = Running {
             outcome,
             cancel: cancel.clone(),
@@ -265,19 +334,85 @@ impl Session {
         Ok(running)
     }
 
+    /// Starts every part of a step; the outcome is that of all of them.
+    fn launch(
+        self: &Arc<Self>,
+        plan: &Registered,
+        step_id: u64,
+        feeds: Vec<Tensor>,
+        trace: bool,
+        done: downpour_net::Done,
+    ) -> Canceller {
+        let shared = plan.parts.len() > 1 || plan.parts.iter().any(|p| p.task != 0);
+        let gather = Gather::new(self.clone(), step_id, plan.parts.len(), shared, done);
+        let mut feeds = Some(feeds);
+        // Others first: the own part may begin to run right here.
+        let (own, others): (Vec<&Part>, Vec<&Part>) = plan.parts.iter().partition(|p| p.task == 0);
+        for part in others.into_iter().chain(own) {
+            let step = StepStart {
+                step_id,
+                feeds: match part.task {
+                    0 => feeds.take().unwrap_or_default(),
+                    _ => Vec::new(),
+                },
+                trace,
+                shared,
+            };
+            let task = self.tasks.get(part.task);
+            let ended = gather.part(part.task);
+            let cancel = task.run_graph(&self.handle, part.handle, step, ended);
+            gather.cancel_with(cancel);
+        }
+        gather.canceller()
+    }
+
+    /// Starts a step that is fed and fetched bit by bit: the client's end of it runs here, parts
+    /// on other tasks run as they always do.
+    pub(crate) fn start_partial(
+        self: &Arc<Self>,
+        plan: &Registered,
+        step_id: u64,
+    ) -> Result<Arc<dyn PartialStep>> {
+        let own = plan.parts.iter().find(|p| p.task == 0).ok_or_else(|| {
+            Status::internal("a partial run has no part on its master's own task")
+        })?;
+        let shared = plan.parts.len() > 1;
+        let local = &self.tasks.local;
+        let step = local.start_partial(&self.handle, own.handle, step_id, shared)?;
+        let others: Vec<Part> = plan.parts.iter().filter(|p| p.task != 0).cloned().collect();
+        if !others.is_empty() {
+            let rest = Registered {
+                parts: others,
+                request: Request::default(),
+                feed_types: Vec::new(),
+                graph: Graph::default(),
+            };
+            let (fails, session, gone) = (step.clone(), self.clone(), rest.parts.clone());
+            let done = Box::new(move |outcome: Result<StepEnd>| {
+                if let Err(e) = outcome {
+                    fails.cancel(e);
+                }
+                session.deregister(&gone);
+            });
+            let rest = self.launch(&rest, step_id, Vec::new(), false, done);
+            return Ok(Arc::new(SpreadStep { local: step, rest }));
+        }
+        Ok(step)
+    }
+
     /// How long a step may take when its own options do not say.
     pub(crate) fn operation_timeout(&self) -> Option<Duration> {
         self.config.operation_timeout
     }
 
     /// Names the task an error came from, as TensorFlow's master does.
-    pub(crate) fn blame_task(&self, e: Status) -> Status {
+    pub(crate) fn blame_task(&self, task: usize, e: Status) -> Status {
         // A step that was ended from here failed nowhere else.
         if self.state.lock().closed.as_ref() == Some(&e) {
             return e;
         }
         Status {
-            message: format!("From {}:\n{}", self.task.name(), e.message),
+            message: format!("From {}:\n{}", self.tasks.name(task), e.message),
             ..e
         }
     }
@@ -319,6 +454,6 @@ impl Session {
             cancel(reason.clone());
         }
         self.partial.cancel_all(&reason);
-        self.task.delete_session(&self.handle);
+        self.tasks.delete_session(&self.handle);
     }
 }

@@ -1,5 +1,6 @@
 //! The cluster: jobs and their tasks' addresses.
 
+use downpour_wire::messages::ClusterDef;
 use std::collections::BTreeMap;
 
 /// Jobs by name, tasks by index, addresses as `host:port`.
@@ -125,6 +126,21 @@ impl ClusterSpec {
     pub fn single(job: &str, address: &str) -> Result<ClusterSpec, ClusterError> {
         let mut spec = ClusterSpec::default();
         spec.add(job, 0, address.to_owned())?;
+        Ok(spec)
+    }
+
+    /// The cluster a client or a master described.
+    pub fn from_def(def: &ClusterDef) -> Result<ClusterSpec, ClusterError> {
+        let mut spec = ClusterSpec::default();
+        for job in &def.jobs {
+            for (task, address) in &job.tasks {
+                let task = u32::try_from(*task).map_err(|_| {
+                    ClusterError::Form(format!("job '{}' has a task {task}", job.name))
+                })?;
+                spec.add(&job.name, task, address.clone())?;
+            }
+        }
+        spec.check_duplicates()?;
         Ok(spec)
     }
 

@@ -1,13 +1,23 @@
-//! Clusters and the network: who is in a cluster, where a task listens, which limits hold, and
-//! the [`Task`] interface through which a master drives any task, its own or another.
+//! Clusters and the network: who is in a cluster, where a task listens and how others are
+//! reached, which limits hold, and the [`Task`] interface through which a master drives any task,
+//! its own or another.
 
 mod cluster;
 mod deadline;
+mod dedup;
 mod limits;
+mod peers;
+mod remote;
 mod server;
 mod task;
 
 pub use cluster::{ClusterError, ClusterSpec};
+pub use dedup::RecentRequests;
 pub use limits::Limits;
+pub use peers::{Peers, task_name};
+pub use remote::RemoteTask;
 pub use server::{Listener, serve};
-pub use task::{Canceller, Done, GraphOptions, PartialStep, StepEnd, StepStart, Task};
+pub use task::{
+    Canceller, Done, GraphOptions, LocalTask, NewSession, PartialStep, Reply, StepEnd, StepStart,
+    Task, ready,
+};

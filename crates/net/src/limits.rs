@@ -23,6 +23,8 @@ pub struct Limits {
     pub header_bytes: u32,
     /// How long a connection may be silent before it is pinged.
     pub keepalive: Duration,
+    /// How long connecting to another task may take before the call fails.
+    pub connect: Duration,
     /// How long to wait for open calls when the server stops.
     pub drain: Duration,
 }
@@ -38,6 +40,7 @@ impl Default for Limits {
             pending_resets: 256,
             header_bytes: 64 << 10,
             keepalive: Duration::from_secs(60),
+            connect: Duration::from_secs(5),
             drain: Duration::from_secs(2),
         }
     }

@@ -3,7 +3,9 @@
 
 use downpour_graph::{Graph, Result, Status};
 use downpour_tensor::Tensor;
-use downpour_wire::messages::{DeviceAttributes, DeviceStepStats};
+use downpour_wire::messages::{DeviceAttributes, DeviceStepStats, ServerDef};
+use std::future::Future;
+use std::pin::Pin;
 use std::sync::Arc;
 
 /// Ends a step early for a reason.
@@ -12,11 +14,34 @@ pub type Canceller = Arc<dyn Fn(Status) + Send + Sync>;
 /// Takes the outcome of a step.
 pub type Done = Box<dyn FnOnce(Result<StepEnd>) + Send>;
 
+/// An answer that may have to travel.
+pub type Reply<T> = Pin<Box<dyn Future<Output = Result<T>> + Send>>;
+
+/// An answer that is there.
+pub fn ready<T: Send + 'static>(outcome: Result<T>) -> Reply<T> {
+    Box::pin(std::future::ready(outcome))
+}
+
 /// How to compile a graph.
 #[derive(Clone, Copy, Debug)]
 pub struct GraphOptions {
     /// Evaluate constant parts once.
     pub fold_constants: bool,
+}
+
+/// A session as its tasks see it.
+#[derive(Clone, Debug, Default)]
+pub struct NewSession {
+    /// Its handle.
+    pub handle: String,
+    /// Whether it shares no state with other sessions.
+    pub isolate: bool,
+    /// `/job:J/replica:0/task:N` of the master.
+    pub master_task: String,
+    /// Which life of the master this is.
+    pub master_incarnation: u64,
+    /// Who the task is in this session, if the client brought its own cluster.
+    pub server_def: Option<ServerDef>,
 }
 
 /// What a step is given.
@@ -28,6 +53,8 @@ pub struct StepStart {
     pub feeds: Vec<Tensor>,
     /// Record what each op did.
     pub trace: bool,
+    /// Whether other tasks run parts of the step.
+    pub shared: bool,
 }
 
 /// What a step gave.
@@ -36,7 +63,7 @@ pub struct StepEnd {
     /// Values of the `_Retval` nodes.
     pub fetches: Vec<Tensor>,
     /// What each op did, if asked.
-    pub stats: Option<DeviceStepStats>,
+    pub stats: Vec<DeviceStepStats>,
 }
 
 /// A step that is fed and fetched bit by bit.
@@ -58,22 +85,29 @@ pub trait Task: Send + Sync {
     /// Its devices, with incarnations.
     fn devices(&self) -> Vec<DeviceAttributes>;
     /// Opens a session; isolated ones share no state.
-    fn create_session(&self, session: &str, isolate: bool) -> Result<()>;
-    /// Drops a session and its graphs; unknown ones are fine.
+    fn create_session(&self, session: &NewSession) -> Reply<()>;
+    /// Drops a session and its graphs; unknown ones are fine. Nobody waits for it.
     fn delete_session(&self, session: &str);
     /// Compiles a graph and returns its handle.
-    fn register_graph(&self, session: &str, graph: Graph, options: GraphOptions) -> Result<u64>;
+    fn register_graph(&self, session: &str, graph: Graph, options: GraphOptions) -> Reply<u64>;
     /// Forgets a graph.
     fn deregister_graph(&self, session: &str, graph: u64);
     /// Runs a registered graph; `done` is called once, from any thread.
     fn run_graph(&self, session: &str, graph: u64, step: StepStart, done: Done) -> Canceller;
-    /// Starts a graph whose ends are `_Recv` and `_Send` nodes.
+    /// Drops what a shared step left behind: every part of it is over.
+    fn cleanup_step(&self, step_id: u64);
+    /// Drops the resources of these containers, or of the default one if none is named.
+    fn cleanup_all(&self, containers: &[String]) -> Reply<()>;
+}
+
+/// The task of this process.
+pub trait LocalTask: Task {
+    /// Starts a graph whose ends are `_Recv` and `_Send` nodes; `shared` as in [`StepStart`].
     fn start_partial(
         &self,
         session: &str,
         graph: u64,
         step_id: u64,
+        shared: bool,
     ) -> Result<Arc<dyn PartialStep>>;
-    /// Drops the resources of these containers, or of the default one if none is named.
-    fn cleanup_all(&self, containers: &[String]);
 }

@@ -5,11 +5,13 @@
 //! pruned), [`skip_unused`] (values nobody uses), [`merge_common`] (common subexpressions), [`place`] (devices).
 
 mod cse;
+mod partition;
 mod place;
 mod rewrite;
 mod unused;
 
 pub use cse::merge_common;
+pub use partition::{DeviceRef, Partition, partition};
 pub use place::{Placement, place};
 pub use rewrite::{Endpoints, Request, rewrite};
 pub use unused::skip_unused;

@@ -66,6 +66,16 @@ impl Device {
         }
     }
 
+    /// The same device under another name, for a session whose client brought its own cluster.
+    /// Its resources are its own.
+    pub fn renamed(&self, name: String, container: &str) -> Device {
+        Device {
+            name,
+            default_container: container.to_owned(),
+            ..self.isolated()
+        }
+    }
+
     /// Runs `job` on an executor thread.
     pub fn spawn(&self, job: impl FnOnce() + Send + 'static) {
         self.threads.spawn(Box::new(job));

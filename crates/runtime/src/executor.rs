@@ -18,6 +18,7 @@
 use crate::frame::child_frame_id;
 use crate::kernel::{AsyncOp, Built, Kernel, NodeInfo, OpContext, Outputs, Value};
 use crate::plan::{Kind, Plan, PlanNode};
+use crate::rendezvous::RemoteSource;
 use crate::trace::NodeTrace;
 use crate::{Cancellation, Device, FunctionLibrary, Rendezvous, ResourceManager, Trace};
 use downpour_graph::{Result, Status};
@@ -40,6 +41,8 @@ pub struct StepEnv {
     pub cancellation: Arc<Cancellation>,
     /// Hand-over of tensors between partitions.
     pub rendezvous: Arc<Rendezvous>,
+    /// Values that other tasks send, if the step has parts elsewhere.
+    pub remote: Option<Arc<dyn RemoteSource>>,
     /// Where to record what ran, if asked.
     pub trace: Option<Arc<Trace>>,
     /// How many function calls deep this step is.
@@ -57,6 +60,7 @@ impl StepEnv {
             step_resources: Arc::default(),
             cancellation,
             rendezvous: Arc::default(),
+            remote: None,
             trace: None,
             depth: 0,
             functions: None,

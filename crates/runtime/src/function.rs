@@ -207,6 +207,7 @@ impl Caller {
             step_resources: parent.step_resources.clone(),
             cancellation,
             rendezvous: Arc::default(),
+            remote: None,
             trace: parent.trace.clone(),
             depth: parent.depth + 1,
             functions: parent.functions.clone(),

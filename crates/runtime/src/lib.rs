@@ -33,7 +33,7 @@ pub use fuse::ScalarOp;
 pub use kernel::{AsyncKernel, AsyncOp, Built, Kernel, KernelBuilder, NodeInfo, OpContext, Value};
 pub use plan::{CompileEnv, KernelCache, Plan};
 pub use registry::{Factory, Registration, Registry};
-pub use rendezvous::{Delivery, Rendezvous};
+pub use rendezvous::{Delivery, Receiver, RemoteSource, Rendezvous};
 pub use resource::{Resource, ResourceManager};
 pub use trace::{NodeTrace, Trace};
 pub use variable::{Variable, VariableGuard};

@@ -1,6 +1,7 @@
 //! Keyed hand-over of tensors inside one process: whichever of sender and receiver comes first
 //! waits (the receiver as a callback, never as a thread).
 
+use crate::StepEnv;
 use downpour_graph::{Result, Status};
 use downpour_tensor::Tensor;
 use parking_lot::Mutex;
@@ -13,7 +14,15 @@ pub struct Delivery {
     pub tensor: Option<Tensor>,
 }
 
-type Receiver = Box<dyn FnOnce(Result<Delivery>) + Send>;
+/// Takes a value when it arrives, or the news that it will not.
+pub type Receiver = Box<dyn FnOnce(Result<Delivery>) + Send>;
+
+/// Brings values from the tasks that send them.
+pub trait RemoteSource: Send + Sync {
+    /// Calls `receiver` once: with the value of `key`, or when it cannot come, or when the step
+    /// is cancelled.
+    fn recv(&self, env: &StepEnv, key: &str, receiver: Receiver);
+}
 
 enum Waiting {
     Sent(VecDeque<Delivery>),

@@ -3,7 +3,10 @@
 //! [`Worker`] implements `downpour_net::Task` for the process it lives in. It does not know which
 //! kernels exist (a `Registry` is handed in), nor who asks.
 
+mod service;
 mod stats;
+mod steps;
 mod worker;
 
+pub use service::WorkerShell;
 pub use worker::{Worker, WorkerConfig};

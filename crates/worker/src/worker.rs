@@ -1,8 +1,12 @@
 //! Worker sessions and their graphs.
 
 use crate::stats::device_stats;
+use crate::steps::{PeerSource, Steps};
 use downpour_graph::{Graph, Result, Status};
-use downpour_net::{Canceller, Done, GraphOptions, PartialStep, StepEnd, StepStart, Task};
+use downpour_net::{
+    Canceller, ClusterSpec, Done, GraphOptions, Limits, LocalTask, NewSession, PartialStep, Peers,
+    Reply, StepEnd, StepStart, Task, ready, task_name,
+};
 use downpour_runtime::{
     Cancellation, CompileEnv, Delivery, Device, FunctionLibrary, KernelCache, Plan, Registry,
     Rendezvous, Step, StepEnv, Trace,
@@ -23,16 +27,26 @@ pub struct WorkerConfig {
     pub device: Arc<Device>,
     /// Nanoseconds since the epoch, for traces.
     pub clock: fn() -> i64,
+    /// The other tasks.
+    pub peers: Arc<Peers>,
+    /// Bounds.
+    pub limits: Limits,
+    /// Random numbers, for request ids.
+    pub random: fn() -> u64,
 }
 
 /// The worker of this process.
 pub struct Worker {
-    config: WorkerConfig,
+    pub(crate) config: WorkerConfig,
     sessions: Mutex<HashMap<String, Arc<WorkerSession>>>,
+    pub(crate) steps: Steps,
 }
 
-struct WorkerSession {
-    device: Arc<Device>,
+pub(crate) struct WorkerSession {
+    pub(crate) device: Arc<Device>,
+    remote: Arc<PeerSource>,
+    /// `(task, incarnation)` of the master it belongs to.
+    master: (String, u64),
     kernels: KernelCache,
     functions: Arc<FunctionLibrary>,
     graphs: Mutex<(u64, HashMap<u64, Arc<Plan>>)>,
@@ -44,16 +58,101 @@ impl Worker {
         Worker {
             config,
             sessions: Mutex::default(),
+            steps: Steps::default(),
         }
     }
 
-    fn session(&self, handle: &str) -> Result<Arc<WorkerSession>> {
+    pub(crate) fn session(&self, handle: &str) -> Result<Arc<WorkerSession>> {
         self.sessions.lock().get(handle).cloned().ok_or_else(|| {
             Status::aborted(format!(
                 "Session handle is not found: {handle}. Possibly this worker (\"{}\") just restarted.",
                 self.config.name
             ))
         })
+    }
+
+    /// What a part of a step runs in.
+    fn step_env(
+        &self,
+        session: &WorkerSession,
+        step_id: u64,
+        shared: bool,
+        cancellation: Arc<Cancellation>,
+    ) -> StepEnv {
+        let mut env = StepEnv::new(step_id, session.device.clone(), cancellation);
+        env.functions = Some(session.functions.clone());
+        if shared {
+            env.rendezvous = self.steps.rendezvous(step_id);
+            env.remote = Some(session.remote.clone());
+        }
+        env
+    }
+
+    /// Makes a session, in place of what a dead life of the same master left.
+    fn new_session(&self, session: &NewSession) -> Result<()> {
+        if session.handle.is_empty() {
+            return Err(Status::invalid_argument("Session must be non-empty."));
+        }
+        let config = &self.config;
+        let own_cluster = session
+            .server_def
+            .as_ref()
+            .filter(|def| !def.cluster.jobs.is_empty());
+        let (device, peers) = match own_cluster {
+            Some(def) => {
+                let spec = ClusterSpec::from_def(&def.cluster)
+                    .map_err(|e| Status::invalid_argument(e.to_string()))?;
+                let name = task_name(&def.job_name, def.task_index.max(0) as u32);
+                let device = config
+                    .device
+                    .renamed(format!("{name}/device:CPU:0"), &def.job_name);
+                let peers = Peers::new(&spec, &name, config.limits);
+                (Arc::new(device), Arc::new(peers))
+            }
+            None if session.isolate => (Arc::new(config.device.isolated()), config.peers.clone()),
+            None => (config.device.clone(), config.peers.clone()),
+        };
+        let functions = FunctionLibrary::new(config.registry.clone(), device.clone());
+        let made = WorkerSession {
+            device,
+            functions: Arc::new(functions),
+            remote: Arc::new(PeerSource {
+                peers,
+                random: config.random,
+            }),
+            master: (session.master_task.clone(), session.master_incarnation),
+            kernels: KernelCache::default(),
+            graphs: Mutex::default(),
+        };
+        let mut sessions = self.sessions.lock();
+        if !session.master_task.is_empty() {
+            sessions
+                .retain(|_, old| old.master.0 != made.master.0 || old.master.1 == made.master.1);
+        }
+        sessions.insert(session.handle.clone(), Arc::new(made));
+        Ok(())
+    }
+
+    pub(crate) fn compile(
+        &self,
+        session: &str,
+        graph: &Graph,
+        options: GraphOptions,
+    ) -> Result<u64> {
+        let session = self.session(session)?;
+        let env = CompileEnv {
+            registry: &self.config.registry,
+            device: &session.device,
+            cache: &session.kernels,
+            fold_constants: options.fold_constants,
+        };
+        session.functions.add(graph);
+        let plan = Plan::compile(graph, &env)?;
+        let mut graphs = session.graphs.lock();
+        graphs.0 += 1;
+        let handle = graphs.0;
+        graphs.1.insert(handle, plan);
+        Ok(handle)
     }
 
     fn plan(&self, session: &str, graph: u64) -> Result<(Arc<WorkerSession>, Arc<Plan>)> {
@@ -87,25 +186,8 @@ impl Task for Worker {
         }]
     }
 
-    fn create_session(&self, session: &str, isolate: bool) -> Result<()> {
-        if session.is_empty() {
-            return Err(Status::invalid_argument("Session must be non-empty."));
-        }
-        let device = match isolate {
-            true => Arc::new(self.config.device.isolated()),
-            false => self.config.device.clone(),
-        };
-        let functions = FunctionLibrary::new(self.config.registry.clone(), device.clone());
-        let made = WorkerSession {
-            device,
-            kernels: KernelCache::default(),
-            functions: Arc::new(functions),
-            graphs: Mutex::default(),
-        };
-        self.sessions
-            .lock()
-            .insert(session.to_owned(), Arc::new(made));
-        Ok(())
+    fn create_session(&self, session: &NewSession) -> Reply<()> {
+        ready(self.new_session(session))
     }
 
     fn delete_session(&self, session: &str) {
@@ -113,21 +195,8 @@ impl Task for Worker {
         drop(gone);
     }
 
-    fn register_graph(&self, session: &str, graph: Graph, options: GraphOptions) -> Result<u64> {
-        let session = self.session(session)?;
-        let env = CompileEnv {
-            registry: &self.config.registry,
-            device: &session.device,
-            cache: &session.kernels,
-            fold_constants: options.fold_constants,
-        };
-        session.functions.add(&graph);
-        let plan = Plan::compile(&graph, &env)?;
-        let mut graphs = session.graphs.lock();
-        graphs.0 += 1;
-        let handle = graphs.0;
-        graphs.1.insert(handle, plan);
-        Ok(handle)
+    fn register_graph(&self, session: &str, graph: Graph, options: GraphOptions) -> Reply<u64> {
+        ready(self.compile(session, &graph, options))
     }
 
     fn deregister_graph(&self, session: &str, graph: u64) {
@@ -142,13 +211,13 @@ impl Task for Worker {
         match self.plan(session, graph) {
             Err(e) => done(Err(e)),
             Ok((session, plan)) => {
-                let mut env = StepEnv::new(step.step_id, session.device.clone(), cancellation);
+                let mut env = self.step_env(&session, step.step_id, step.shared, cancellation);
                 let trace = step.trace.then(|| Arc::new(Trace::new(self.config.clock)));
                 env.trace = trace.clone();
-                env.functions = Some(session.functions.clone());
                 let name = session.device.name.clone();
                 Step::start_briefly(plan, Arc::new(env), step.feeds, move |outcome| {
                     let stats = trace.map(|t| device_stats(&name, t.take()));
+                    let stats = stats.into_iter().collect();
                     done(outcome.map(|fetches| StepEnd { fetches, stats }));
                 });
             }
@@ -156,16 +225,33 @@ impl Task for Worker {
         Arc::new(move |reason| cancel.cancel(reason))
     }
 
+    fn cleanup_step(&self, step_id: u64) {
+        self.steps.cleanup(step_id);
+    }
+
+    fn cleanup_all(&self, containers: &[String]) -> Reply<()> {
+        let device = &self.config.device;
+        if containers.is_empty() {
+            device.resources.clear(&device.default_container);
+        }
+        for container in containers {
+            device.resources.clear(container);
+        }
+        ready(Ok(()))
+    }
+}
+
+impl LocalTask for Worker {
     fn start_partial(
         &self,
         session: &str,
         graph: u64,
         step_id: u64,
+        shared: bool,
     ) -> Result<Arc<dyn PartialStep>> {
         let (session, plan) = self.plan(session, graph)?;
         let cancellation = Cancellation::new();
-        let mut env = StepEnv::new(step_id, session.device.clone(), cancellation.clone());
-        env.functions = Some(session.functions.clone());
+        let env = self.step_env(&session, step_id, shared, cancellation.clone());
         let step = Arc::new(LocalPartialStep {
             rendezvous: env.rendezvous.clone(),
             cancellation,
@@ -178,16 +264,6 @@ impl Task for Worker {
             });
         });
         Ok(step)
-    }
-
-    fn cleanup_all(&self, containers: &[String]) {
-        let device = &self.config.device;
-        if containers.is_empty() {
-            device.resources.clear(&device.default_container);
-        }
-        for container in containers {
-            device.resources.clear(container);
-        }
     }
 }
 
@@ -254,5 +330,32 @@ impl PartialStep for LocalPartialStep {
         } else {
             *end = End::Waiting(done);
         }
+    }
+}
+
+/// The sender's incarnation in `sender;incarnation;receiver;name;frame:iteration`.
+pub(crate) fn key_incarnation(key: &str) -> Result<u64> {
+    let parts: Vec<&str> = key.split(';').collect();
+    if let [_, incarnation, _, _, _] = parts.as_slice()
+        && let Ok(incarnation) = u64::from_str_radix(incarnation, 16)
+    {
+        return Ok(incarnation);
+    }
+    Err(Status::invalid_argument(format!(
+        "Invalid  rendezvous key: {key}"
+    )))
+}
+
+impl Worker {
+    /// Refuses a request for a value of an earlier life of this task: it will never come.
+    pub(crate) fn check_incarnation(&self, wanted: u64) -> Result<()> {
+        let have = self.config.device.incarnation;
+        if wanted == have {
+            return Ok(());
+        }
+        Err(Status::aborted(format!(
+            "RecvTensor expects a different device incarnation: {wanted} vs. {have}. Your worker job (\"{}\") was probably restarted. Check your worker job for the reason why it was restarted.",
+            self.config.name
+        )))
     }
 }

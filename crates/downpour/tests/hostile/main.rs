@@ -3,5 +3,6 @@
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 mod calls;
+#[path = "../common/mod.rs"]
 mod common;
 mod graphs;

@@ -1,6 +1,7 @@
-//! `_Send` and `_Recv`: hand-over of a tensor through the step's rendezvous.
+//! `_Send` and `_Recv`: hand-over of a tensor through the step's rendezvous, or from the task
+//! that has it.
 
-use downpour_graph::{Result, Status};
+use downpour_graph::{DeviceName, Result, Status};
 use downpour_runtime::{Built, Delivery, KernelBuilder, Registry, Value};
 use smallvec::smallvec;
 
@@ -40,11 +41,12 @@ fn send(b: &KernelBuilder<'_>) -> Result<Built> {
 fn recv(b: &KernelBuilder<'_>) -> Result<Built> {
     let prefix = key_prefix(b)?;
     let dtype = b.attrs().dtype("tensor_type")?;
+    let is_remote = !is_same_task(b.attrs().str("send_device")?, &b.device.name) && !is_client(b)?;
     Built::waiting(move |op| {
         let (frame, iter) = op.frame_iter();
         let key = format!("{prefix};{frame}:{iter}");
-        let rendezvous = op.env().rendezvous.clone();
-        rendezvous.recv(&key, move |delivery| {
+        let env = op.env().clone();
+        let finish = move |delivery: Result<Delivery>| {
             op.finish_values(delivery.and_then(|d| match d.tensor {
                 None => Ok(smallvec![None]),
                 Some(t) if t.dtype() == dtype => Ok(smallvec![Some(Value::Tensor(t))]),
@@ -53,6 +55,20 @@ fn recv(b: &KernelBuilder<'_>) -> Result<Built> {
                     t.dtype()
                 ))),
             }));
-        });
+        };
+        match &env.remote {
+            Some(remote) if is_remote => remote.recv(&env, &key, Box::new(finish)),
+            _ => env.rendezvous.recv(&key, finish),
+        }
     })
+}
+
+/// Whether the value comes from the client, wherever its device is said to be.
+fn is_client(b: &KernelBuilder<'_>) -> Result<bool> {
+    b.attrs().bool("client_terminated")
+}
+
+fn is_same_task(a: &str, b: &str) -> bool {
+    let task = |name: &str| DeviceName::parse(name).map(|d| d.task_name());
+    matches!((task(a), task(b)), (Ok(a), Ok(b)) if a == b)
 }

@@ -3,18 +3,18 @@
 
 /// What stands between `%` and the conversion letter.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct Spec {
+pub(super) struct Spec {
     /// One of `0`, `-`, `+`, space; 0 for none.
-    pub(crate) flag: u8,
+    pub(super) flag: u8,
     /// Least number of characters.
-    pub(crate) width: usize,
+    pub(super) width: usize,
     /// Digits; `None` means six.
-    pub(crate) precision: Option<usize>,
+    pub(super) precision: Option<usize>,
 }
 
 /// The notation of a float.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Notation {
+pub(super) enum Notation {
     /// `%f`
     Fixed,
     /// `%e`
@@ -24,7 +24,7 @@ pub(crate) enum Notation {
 }
 
 /// Formats a float.
-pub(crate) fn float(value: f64, notation: Notation, spec: Spec) -> String {
+pub(super) fn float(value: f64, notation: Notation, spec: Spec) -> String {
     let (magnitude, negative) = (value.abs(), value.is_sign_negative());
     if !value.is_finite() {
         // C prints the sign of a NaN too, but TensorFlow's NaNs are the positive ones unless

@@ -6,13 +6,14 @@ use parking_lot::Mutex;
 use std::collections::{HashSet, VecDeque};
 
 /// Remembers a bounded number of ids.
-pub(crate) struct RecentRequests {
+pub struct RecentRequests {
     capacity: usize,
     state: Mutex<(HashSet<i64>, VecDeque<i64>)>,
 }
 
 impl RecentRequests {
-    pub(crate) fn new(capacity: usize) -> RecentRequests {
+    /// Remembers up to `capacity` ids.
+    pub fn new(capacity: usize) -> RecentRequests {
         RecentRequests {
             capacity: capacity.max(1),
             state: Mutex::default(),
@@ -20,7 +21,7 @@ impl RecentRequests {
     }
 
     /// Refuses an id that was seen; 0 means the caller does not care.
-    pub(crate) fn admit(&self, id: i64, what: &str, detail: &str) -> Result<()> {
+    pub fn admit(&self, id: i64, what: &str, detail: &str) -> Result<()> {
         if id == 0 {
             return Ok(());
         }

@@ -28,7 +28,44 @@ pub(crate) async fn start() -> SocketAddr {
     address
 }
 
-pub(crate) async fn connect(address: SocketAddr) -> Client {
+/// Starts `ps` and `worker` tasks in this process; returns their addresses in that order.
+pub(crate) async fn start_cluster(ps: usize, workers: usize) -> Vec<String> {
+    // Held until all are known, so that no two are the same.
+    let sockets: Vec<std::net::TcpListener> = (0..ps + workers)
+        .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
+        .collect();
+    let addresses: Vec<String> = sockets
+        .iter()
+        .map(|s| s.local_addr().unwrap().to_string())
+        .collect();
+    drop(sockets);
+    let mut cluster = ClusterSpec::default();
+    cluster.add_hosts("ps", &addresses[..ps].join(",")).unwrap();
+    cluster
+        .add_hosts("worker", &addresses[ps..].join(","))
+        .unwrap();
+    for i in 0..ps + workers {
+        let (job, task) = if i < ps {
+            ("ps", i)
+        } else {
+            ("worker", i - ps)
+        };
+        let config = ServerConfig {
+            cluster: cluster.clone(),
+            job: job.into(),
+            task: task as u32,
+            bind: None,
+            limits: Limits::default(),
+            threads: Some(2),
+            console: None,
+        };
+        let server = Server::bind(config).await.unwrap();
+        tokio::spawn(server.serve(std::future::pending()));
+    }
+    addresses
+}
+
+pub(crate) async fn connect(address: impl std::fmt::Display) -> Client {
     let channel = Channel::from_shared(format!("http://{address}")).unwrap();
     MasterServiceClient::new(channel.connect().await.unwrap())
         .max_decoding_message_size(1 << 30)

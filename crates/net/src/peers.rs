@@ -1,0 +1,159 @@
+//! Connections to the other tasks of a cluster: one channel each, made when first needed and
+//! again whenever it breaks.
+
+use crate::task::Reply;
+use crate::{ClusterSpec, Limits};
+use downpour_graph::{Code, DeviceName, Result, Status};
+use downpour_tensor::Tensor;
+use downpour_wire::messages::{RecvTensorRequest, RecvTensorResponse};
+use downpour_wire::proto::worker_service_client::WorkerServiceClient;
+use downpour_wire::{Budget, WireMessage, from_tonic};
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, HashMap};
+use std::error::Error as _;
+use std::sync::Arc;
+use tonic::transport::{Channel, Endpoint};
+
+/// Calls to one task.
+pub(crate) type Client = WorkerServiceClient<Channel>;
+
+/// The other tasks of a cluster.
+pub struct Peers {
+    own: String,
+    /// `/job:J/replica:0/task:N` → `host:port`.
+    addresses: BTreeMap<String, String>,
+    clients: Mutex<HashMap<String, Client>>,
+    limits: Limits,
+    runtime: tokio::runtime::Handle,
+}
+
+impl Peers {
+    /// The peers of `own` (`/job:J/replica:0/task:N`). Must be called inside a tokio runtime,
+    /// which then carries the calls.
+    pub fn new(spec: &ClusterSpec, own: &str, limits: Limits) -> Peers {
+        let addresses = spec
+            .jobs()
+            .iter()
+            .flat_map(|(job, tasks)| {
+                tasks
+                    .iter()
+                    .map(move |(task, address)| (task_name(job, *task), address.clone()))
+            })
+            .collect();
+        Peers {
+            own: own.to_owned(),
+            addresses,
+            clients: Mutex::default(),
+            limits,
+            runtime: tokio::runtime::Handle::current(),
+        }
+    }
+
+    /// Name of the task whose peers these are.
+    pub fn own(&self) -> &str {
+        &self.own
+    }
+
+    /// All tasks but the own one.
+    pub fn others(&self) -> impl Iterator<Item = &str> {
+        self.addresses
+            .keys()
+            .map(String::as_str)
+            .filter(|name| *name != self.own)
+    }
+
+    /// Where a task listens.
+    pub fn address(&self, task: &str) -> Option<&str> {
+        self.addresses.get(task).map(String::as_str)
+    }
+
+    pub(crate) fn client(&self, task: &str) -> Result<Client> {
+        if let Some(client) = self.clients.lock().get(task) {
+            return Ok(client.clone());
+        }
+        let address = self.addresses.get(task).ok_or_else(|| {
+            let known: Vec<&str> = self.addresses.keys().map(String::as_str).collect();
+            Status::invalid_argument(format!(
+                "{task} is not in the cluster, which has {}",
+                known.join(", ")
+            ))
+        })?;
+        let endpoint = Endpoint::from_shared(format!("http://{address}"))
+            .map_err(|e| Status::invalid_argument(format!("address {address} of {task}: {e}")))?
+            .tcp_nodelay(true)
+            .initial_stream_window_size(16 << 20)
+            .initial_connection_window_size(64 << 20)
+            .http2_max_header_list_size(self.limits.header_bytes)
+            .connect_timeout(self.limits.connect);
+        let _inside = self.runtime.enter();
+        let client = WorkerServiceClient::new(endpoint.connect_lazy())
+            .max_decoding_message_size(self.limits.message_bytes)
+            .max_encoding_message_size(self.limits.message_bytes);
+        self.clients.lock().insert(task.to_owned(), client.clone());
+        Ok(client)
+    }
+
+    /// What a failed call to `task` says, in the words TensorFlow's recovery expects.
+    pub(crate) fn failed(&self, task: &str, error: &tonic::Status) -> Status {
+        let status = from_tonic(error);
+        if status.code != Code::Unavailable || error.source().is_none() {
+            return status;
+        }
+        let address = self.address(task).unwrap_or("?");
+        let mut cause: Option<&(dyn std::error::Error + 'static)> = error.source();
+        while let Some(e) = cause {
+            if let Some(io) = e.downcast_ref::<std::io::Error>()
+                && io.kind() == std::io::ErrorKind::ConnectionRefused
+            {
+                return Status::unavailable(format!(
+                    "failed to connect to all addresses; last error: UNKNOWN: {address}: Failed to connect to remote host: Connection refused ({task})"
+                ));
+            }
+            cause = e.source();
+        }
+        Status::unavailable(format!("Socket closed ({task} at {address})"))
+    }
+
+    /// Asks the task that sends `key` for its value; `None` is a dead one.
+    pub fn recv_tensor(
+        self: &Arc<Self>,
+        step_id: u64,
+        key: &str,
+        request_id: i64,
+    ) -> Reply<Option<Tensor>> {
+        let peers = self.clone();
+        let key = key.to_owned();
+        Box::pin(async move {
+            let sender = key.split(';').next().unwrap_or_default();
+            let task = DeviceName::parse(sender)
+                .map_err(|_| Status::invalid_argument(format!("Invalid  rendezvous key: {key}")))?
+                .task_name()
+                .to_string();
+            let request = RecvTensorRequest {
+                step_id: step_id as i64,
+                rendezvous_key: key,
+                request_id,
+            };
+            let mut client = peers.client(&task)?;
+            let reply = client
+                .recv_tensor(request.encode()?)
+                .await
+                .map_err(|e| peers.failed(&task, &e))?;
+            let reply = RecvTensorResponse::decode(reply.into_inner(), &Budget::default())?;
+            Ok((!reply.is_dead).then_some(reply.tensor))
+        })
+    }
+
+    /// Runs `future` beside whatever else is going on.
+    pub fn spawn(
+        &self,
+        future: impl Future<Output = ()> + Send + 'static,
+    ) -> tokio::task::AbortHandle {
+        self.runtime.spawn(future).abort_handle()
+    }
+}
+
+/// `/job:J/replica:0/task:N`.
+pub fn task_name(job: &str, task: u32) -> String {
+    format!("/job:{job}/replica:0/task:{task}")
+}

@@ -1,0 +1,265 @@
+//! A task of another process, driven over its WorkerService.
+
+use crate::Peers;
+use crate::peers::Client;
+use crate::task::{Canceller, Done, GraphOptions, NewSession, Reply, StepEnd, StepStart, Task};
+use downpour_graph::{Code, Graph, Result, Status};
+use downpour_wire::messages::{
+    CleanupAllRequest, CleanupGraphRequest, CreateWorkerSessionRequest, DeleteWorkerSessionRequest,
+    DeregisterGraphRequest, DeviceAttributes, ExecutorOptions, GetStatusResponse,
+    RegisterGraphRequest, RunGraphRequest, RunGraphResponse,
+};
+use downpour_wire::{Budget, WireMessage, proto, to_graph_def};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::oneshot;
+use tracing::info;
+
+/// How long to wait between asking a silent task again.
+const RETRY: Duration = Duration::from_millis(100);
+
+/// How long a task may be silent before a line says so.
+const PATIENCE: Duration = Duration::from_secs(10);
+
+/// How long forgetting a session may take on a task: nobody waits for it.
+const FAREWELL: Duration = Duration::from_secs(10);
+
+/// The stub of a task.
+pub struct RemoteTask {
+    name: String,
+    devices: Vec<DeviceAttributes>,
+    peers: Arc<Peers>,
+    client: Client,
+    /// Graph handles of the task, by ours.
+    graphs: Arc<Mutex<(u64, HashMap<u64, String>)>>,
+    random: fn() -> u64,
+}
+
+impl RemoteTask {
+    /// Waits until the task answers, however long that takes: whoever asks sets the deadline.
+    pub async fn find(peers: &Arc<Peers>, name: &str, random: fn() -> u64) -> Result<RemoteTask> {
+        let mut client = peers.client(name)?;
+        let mut waited = Duration::ZERO;
+        let devices = loop {
+            match client.get_status(proto::GetStatusRequest {}).await {
+                Ok(reply) => {
+                    break GetStatusResponse::decode(reply.into_inner(), &Budget::default())?
+                        .devices;
+                }
+                Err(e) => {
+                    let e = peers.failed(name, &e);
+                    if e.code != Code::Unavailable {
+                        return Err(e);
+                    }
+                }
+            }
+            tokio::time::sleep(RETRY).await;
+            waited += RETRY;
+            if waited.as_millis().is_multiple_of(PATIENCE.as_millis()) {
+                info!("CreateSession still waiting for response from worker: {name}");
+            }
+        };
+        Ok(RemoteTask {
+            devices,
+            ..RemoteTask::unseen(peers, name, random)?
+        })
+    }
+
+    /// A task that may not be there, and whose devices are not known.
+    pub fn unseen(peers: &Arc<Peers>, name: &str, random: fn() -> u64) -> Result<RemoteTask> {
+        Ok(RemoteTask {
+            name: name.to_owned(),
+            devices: Vec::new(),
+            peers: peers.clone(),
+            client: peers.client(name)?,
+            graphs: Arc::default(),
+            random,
+        })
+    }
+
+    fn handle(&self, graph: u64) -> Result<String> {
+        self.graphs
+            .lock()
+            .1
+            .get(&graph)
+            .cloned()
+            .ok_or_else(|| Status::aborted(format!("Graph handle is not found: {graph:016x}")))
+    }
+}
+
+impl Task for RemoteTask {
+    fn name(&self) -> &str {
+        &self.name
+    }
+
+    fn devices(&self) -> Vec<DeviceAttributes> {
+        self.devices.clone()
+    }
+
+    fn create_session(&self, session: &NewSession) -> Reply<()> {
+        let request = CreateWorkerSessionRequest {
+            session_handle: session.handle.clone(),
+            server_def: session.server_def.clone().unwrap_or_default(),
+            isolate_session_state: session.isolate,
+            master_task: session.master_task.clone(),
+            master_incarnation: session.master_incarnation,
+            ..Default::default()
+        };
+        let (mut client, peers, name) =
+            (self.client.clone(), self.peers.clone(), self.name.clone());
+        Box::pin(async move {
+            client
+                .create_worker_session(request.encode()?)
+                .await
+                .map_err(|e| peers.failed(&name, &e))?;
+            Ok(())
+        })
+    }
+
+    fn delete_session(&self, session: &str) {
+        let request = DeleteWorkerSessionRequest {
+            session_handle: session.to_owned(),
+        };
+        let mut client = self.client.clone();
+        self.peers.spawn(async move {
+            if let Ok(request) = request.encode() {
+                let farewell = client.delete_worker_session(request);
+                // A task that is gone has forgotten already.
+                let _ = tokio::time::timeout(FAREWELL, farewell).await;
+            }
+        });
+    }
+
+    fn register_graph(&self, session: &str, graph: Graph, options: GraphOptions) -> Reply<u64> {
+        let mut config = downpour_wire::messages::GraphOptions::default();
+        if !options.fold_constants {
+            config.opt_level = downpour_wire::messages::OptLevel::L0;
+        }
+        let request = RegisterGraphRequest {
+            session_handle: session.to_owned(),
+            create_worker_session_called: true,
+            graph: to_graph_def(&graph),
+            graph_options: config,
+            ..Default::default()
+        };
+        let (mut client, peers, name) =
+            (self.client.clone(), self.peers.clone(), self.name.clone());
+        let number = {
+            let mut graphs = self.graphs.lock();
+            graphs.0 += 1;
+            graphs.0
+        };
+        let graphs = self.graphs.clone();
+        Box::pin(async move {
+            let reply = client
+                .register_graph(request.encode()?)
+                .await
+                .map_err(|e| peers.failed(&name, &e))?;
+            let handle = reply.into_inner().graph_handle;
+            graphs.lock().1.insert(number, handle);
+            Ok(number)
+        })
+    }
+
+    fn deregister_graph(&self, session: &str, graph: u64) {
+        let Some(graph_handle) = self.graphs.lock().1.remove(&graph) else {
+            return;
+        };
+        let request = DeregisterGraphRequest {
+            session_handle: session.to_owned(),
+            create_worker_session_called: true,
+            graph_handle,
+        };
+        let mut client = self.client.clone();
+        self.peers.spawn(async move {
+            if let Ok(request) = request.encode() {
+                let _ = client.deregister_graph(request).await;
+            }
+        });
+    }
+
+    fn run_graph(&self, session: &str, graph: u64, step: StepStart, done: Done) -> Canceller {
+        let graph_handle = match self.handle(graph) {
+            Ok(handle) => handle,
+            Err(e) => {
+                done(Err(e));
+                return Arc::new(|_| {});
+            }
+        };
+        let request = RunGraphRequest {
+            session_handle: session.to_owned(),
+            create_worker_session_called: true,
+            graph_handle,
+            step_id: step.step_id as i64,
+            exec_opts: ExecutorOptions {
+                record_timeline: step.trace,
+                ..Default::default()
+            },
+            store_errors_in_response_body: true,
+            request_id: (self.random)() as i64,
+            ..Default::default()
+        };
+        let (mut client, peers, name) =
+            (self.client.clone(), self.peers.clone(), self.name.clone());
+        let (cancel, mut cancelled) = oneshot::channel::<Status>();
+        self.peers.spawn(async move {
+            let call = async {
+                let reply = client
+                    .run_graph(request.encode()?)
+                    .await
+                    .map_err(|e| peers.failed(&name, &e))?;
+                let reply = RunGraphResponse::decode(reply.into_inner(), &Budget::default())?;
+                match reply.error {
+                    Some(error) => Err(error),
+                    None => Ok(StepEnd {
+                        fetches: Vec::new(),
+                        stats: reply.step_stats.map_or_else(Vec::new, |s| s.devices),
+                    }),
+                }
+            };
+            tokio::pin!(call);
+            // Dropping the call is how the task learns that the step is cancelled.
+            let outcome = tokio::select! {
+                outcome = &mut call => outcome,
+                Ok(reason) = &mut cancelled => Err(Status { derived: true, ..reason }),
+            };
+            done(outcome);
+        });
+        let cancel = Mutex::new(Some(cancel));
+        Arc::new(move |reason| {
+            if let Some(cancel) = cancel.lock().take() {
+                // Too late is fine.
+                let _ = cancel.send(reason);
+            }
+        })
+    }
+
+    fn cleanup_step(&self, step_id: u64) {
+        let request = CleanupGraphRequest {
+            step_id: step_id as i64,
+        };
+        let mut client = self.client.clone();
+        self.peers.spawn(async move {
+            if let Ok(request) = request.encode() {
+                let _ = client.cleanup_graph(request).await;
+            }
+        });
+    }
+
+    fn cleanup_all(&self, containers: &[String]) -> Reply<()> {
+        let request = CleanupAllRequest {
+            container: containers.to_vec(),
+        };
+        let (mut client, peers, name) =
+            (self.client.clone(), self.peers.clone(), self.name.clone());
+        Box::pin(async move {
+            client
+                .cleanup_all(request.encode()?)
+                .await
+                .map_err(|e| peers.failed(&name, &e))?;
+            Ok(())
+        })
+    }
+}

@@ -1,0 +1,340 @@
+//! The gRPC shell: decodes, calls the worker, encodes. What other masters and peers ask of this
+//! task.
+
+use crate::Worker;
+use crate::worker::key_incarnation;
+use downpour_graph::{Graph, Result};
+use downpour_net::{GraphOptions, NewSession, RecentRequests, StepStart, Task};
+use downpour_runtime::Delivery;
+use downpour_tensor::{DType, Shape, Tensor};
+use downpour_wire::messages::{
+    CleanupAllRequest, CleanupGraphRequest, CreateWorkerSessionRequest, DeregisterGraphRequest,
+    GetStatusResponse, OptLevel, RecvTensorRequest, RecvTensorResponse, RegisterGraphRequest,
+    RunGraphRequest, RunGraphResponse, StepStats,
+};
+use downpour_wire::proto::worker_service_server::{WorkerService, WorkerServiceServer};
+use downpour_wire::{Budget, WireMessage, proto, to_tonic};
+use std::sync::Arc;
+use tokio::sync::oneshot;
+use tonic::{Request, Response, Status};
+
+/// Serves a [`Worker`] over gRPC.
+pub struct WorkerShell {
+    worker: Arc<Worker>,
+    requests: RecentRequests,
+}
+
+impl WorkerShell {
+    /// The service, with the worker's limits.
+    pub fn service(worker: Arc<Worker>) -> WorkerServiceServer<WorkerShell> {
+        let limits = worker.config.limits;
+        let requests = RecentRequests::new(limits.remembered_requests);
+        WorkerServiceServer::new(WorkerShell { worker, requests })
+            .max_decoding_message_size(limits.message_bytes)
+            .max_encoding_message_size(limits.message_bytes)
+            .accept_compressed(tonic::codec::CompressionEncoding::Gzip)
+            .accept_compressed(tonic::codec::CompressionEncoding::Deflate)
+    }
+
+    async fn run(&self, request: RunGraphRequest) -> Result<RunGraphResponse> {
+        let detail = format!("step_id: {}", request.step_id);
+        self.requests
+            .admit(request.request_id, "RunGraph (Worker)", &detail)?;
+        let step_id = request.step_id as u64;
+        let rendezvous = self.worker.steps.rendezvous(step_id);
+        for (key, tensor) in request.send {
+            let tensor = Some(tensor);
+            rendezvous.send(&key, Delivery { tensor })?;
+        }
+        if request.is_partial {
+            return Err(downpour_graph::Status::unimplemented(
+                "a partial run that starts on another task is not supported: connect to this task instead",
+            ));
+        }
+        let (done, outcome) = oneshot::channel();
+        let step = StepStart {
+            step_id,
+            feeds: Vec::new(),
+            trace: request.exec_opts.record_timeline || request.exec_opts.record_costs,
+            shared: true,
+        };
+        let graph = parse_handle(&request.graph_handle)?;
+        let cancel = self.worker.run_graph(
+            &request.session_handle,
+            graph,
+            step,
+            Box::new(move |end| {
+                let _ = done.send(end);
+            }),
+        );
+        // A caller that hangs up cancels the step.
+        let guard = Hangup(Some(cancel));
+        let end = outcome.await;
+        guard.disarm();
+        let end = end.unwrap_or_else(|_| {
+            Err(downpour_graph::Status::internal(
+                "the step ended without an outcome",
+            ))
+        })?;
+        let mut recv = Vec::with_capacity(request.recv_key.len());
+        for key in request.recv_key {
+            let value = self.take(step_id, &key).await?;
+            let (tensor, name) = (value.tensor, key.split(';').nth(3).unwrap_or(&key));
+            let tensor = tensor.ok_or_else(|| {
+                downpour_graph::Status::invalid_argument(format!(
+                    "The tensor returned for {name} was not valid."
+                ))
+            })?;
+            recv.push((key, tensor));
+        }
+        Ok(RunGraphResponse {
+            recv,
+            step_stats: (!end.stats.is_empty()).then_some(StepStats { devices: end.stats }),
+            ..Default::default()
+        })
+    }
+
+    async fn take(&self, step_id: u64, key: &str) -> Result<Delivery> {
+        let (done, value) = oneshot::channel();
+        self.worker
+            .steps
+            .rendezvous(step_id)
+            .recv(key, move |delivery| {
+                let _ = done.send(delivery);
+            });
+        value
+            .await
+            .unwrap_or_else(|_| Err(downpour_graph::Status::internal("a value was lost")))
+    }
+
+    async fn recv(&self, request: RecvTensorRequest) -> Result<RecvTensorResponse> {
+        let detail = format!("step_id: {}", request.step_id);
+        self.requests
+            .admit(request.request_id, "RecvTensor (WorkerService)", &detail)?;
+        self.worker
+            .check_incarnation(key_incarnation(&request.rendezvous_key)?)?;
+        let value = self
+            .take(request.step_id as u64, &request.rendezvous_key)
+            .await?;
+        let is_dead = value.tensor.is_none();
+        let tensor = match value.tensor {
+            Some(tensor) => tensor,
+            None => Tensor::zeros(DType::Float, Shape::from(vec![0]))?,
+        };
+        Ok(RecvTensorResponse {
+            tensor,
+            is_dead,
+            send_start_micros: (self.worker.config.clock)() / 1000,
+            require_ack: false,
+        })
+    }
+
+    fn register(&self, request: RegisterGraphRequest) -> Result<String> {
+        let missing = request.graph.nodes.iter().find(|n| n.device.is_empty());
+        if let Some(node) = missing {
+            return Err(downpour_graph::Status::invalid_argument(format!(
+                "Missing device name in: {}",
+                node.name
+            )));
+        }
+        let options = GraphOptions {
+            fold_constants: request.graph_options.opt_level != OptLevel::L0,
+        };
+        let graph = Graph::new(request.graph)?;
+        let handle = self
+            .worker
+            .compile(&request.session_handle, &graph, options)?;
+        Ok(format!("{handle:016x}"))
+    }
+}
+
+/// Cancels a step when it is dropped.
+struct Hangup(Option<downpour_net::Canceller>);
+
+impl Hangup {
+    fn disarm(mut self) {
+        self.0 = None;
+    }
+}
+
+impl Drop for Hangup {
+    fn drop(&mut self) {
+        if let Some(cancel) = self.0.take() {
+            cancel(downpour_graph::Status::cancelled(
+                "RunGraph was cancelled by the master",
+            ));
+        }
+    }
+}
+
+fn parse_handle(handle: &str) -> Result<u64> {
+    u64::from_str_radix(handle, 16).map_err(|_| {
+        downpour_graph::Status::aborted(format!("Graph handle is not found: {handle}"))
+    })
+}
+
+fn decode<M: WireMessage>(request: Request<M::Proto>) -> Result<M, Status> {
+    M::decode(request.into_inner(), &Budget::default()).map_err(to_tonic)
+}
+
+fn reply<M: WireMessage>(outcome: Result<M>) -> Result<Response<M::Proto>, Status> {
+    outcome
+        .and_then(WireMessage::encode)
+        .map(Response::new)
+        .map_err(to_tonic)
+}
+
+fn done<P: Default>(outcome: Result<()>) -> Result<Response<P>, Status> {
+    outcome
+        .map(|()| Response::new(P::default()))
+        .map_err(to_tonic)
+}
+
+fn no_collectives<T>() -> Result<T, Status> {
+    Err(Status::unimplemented(
+        "collective operations are not supported",
+    ))
+}
+
+#[tonic::async_trait]
+impl WorkerService for WorkerShell {
+    async fn get_status(
+        &self,
+        _: Request<proto::GetStatusRequest>,
+    ) -> Result<Response<proto::GetStatusResponse>, Status> {
+        reply(Ok(GetStatusResponse {
+            devices: self.worker.devices(),
+        }))
+    }
+
+    async fn create_worker_session(
+        &self,
+        request: Request<proto::CreateWorkerSessionRequest>,
+    ) -> Result<Response<proto::CreateWorkerSessionResponse>, Status> {
+        let request: CreateWorkerSessionRequest = decode(request)?;
+        let session = NewSession {
+            handle: request.session_handle,
+            isolate: request.isolate_session_state,
+            master_task: request.master_task,
+            master_incarnation: request.master_incarnation,
+            server_def: Some(request.server_def),
+        };
+        done(self.worker.create_session(&session).await)
+    }
+
+    async fn delete_worker_session(
+        &self,
+        request: Request<proto::DeleteWorkerSessionRequest>,
+    ) -> Result<Response<proto::DeleteWorkerSessionResponse>, Status> {
+        self.worker
+            .delete_session(&request.into_inner().session_handle);
+        done(Ok(()))
+    }
+
+    async fn register_graph(
+        &self,
+        request: Request<proto::RegisterGraphRequest>,
+    ) -> Result<Response<proto::RegisterGraphResponse>, Status> {
+        let request: RegisterGraphRequest = decode(request)?;
+        let graph_handle =
+            tokio::task::block_in_place(|| self.register(request)).map_err(to_tonic)?;
+        Ok(Response::new(proto::RegisterGraphResponse { graph_handle }))
+    }
+
+    async fn deregister_graph(
+        &self,
+        request: Request<proto::DeregisterGraphRequest>,
+    ) -> Result<Response<proto::DeregisterGraphResponse>, Status> {
+        let request: DeregisterGraphRequest = decode(request)?;
+        let graph = parse_handle(&request.graph_handle).map_err(to_tonic)?;
+        self.worker.deregister_graph(&request.session_handle, graph);
+        done(Ok(()))
+    }
+
+    async fn run_graph(
+        &self,
+        request: Request<proto::RunGraphRequest>,
+    ) -> Result<Response<proto::RunGraphResponse>, Status> {
+        let in_body = request.get_ref().store_errors_in_response_body;
+        let outcome = match RunGraphRequest::decode(request.into_inner(), &Budget::default()) {
+            Ok(request) => self.run(request).await,
+            Err(e) => Err(e),
+        };
+        RunGraphResponse::reply(outcome, in_body).map(Response::new)
+    }
+
+    async fn cleanup_graph(
+        &self,
+        request: Request<proto::CleanupGraphRequest>,
+    ) -> Result<Response<proto::CleanupGraphResponse>, Status> {
+        let request: CleanupGraphRequest = decode(request)?;
+        self.worker.cleanup_step(request.step_id as u64);
+        done(Ok(()))
+    }
+
+    async fn cleanup_all(
+        &self,
+        request: Request<proto::CleanupAllRequest>,
+    ) -> Result<Response<proto::CleanupAllResponse>, Status> {
+        let request: CleanupAllRequest = decode(request)?;
+        done(self.worker.cleanup_all(&request.container).await)
+    }
+
+    async fn recv_tensor(
+        &self,
+        request: Request<proto::RecvTensorRequest>,
+    ) -> Result<Response<proto::RecvTensorResponse>, Status> {
+        let request: RecvTensorRequest = decode(request)?;
+        reply(self.recv(request).await)
+    }
+
+    async fn mark_recv_finished(
+        &self,
+        _: Request<proto::MarkRecvFinishedRequest>,
+    ) -> Result<Response<proto::MarkRecvFinishedResponse>, Status> {
+        // Nothing is kept for a repeated request, so there is nothing to let go.
+        done(Ok(()))
+    }
+
+    async fn logging(
+        &self,
+        _: Request<proto::LoggingRequest>,
+    ) -> Result<Response<proto::LoggingResponse>, Status> {
+        done(Ok(()))
+    }
+
+    async fn tracing(
+        &self,
+        _: Request<proto::TracingRequest>,
+    ) -> Result<Response<proto::TracingResponse>, Status> {
+        Err(Status::unimplemented("Tracing"))
+    }
+
+    async fn recv_buf(
+        &self,
+        _: Request<proto::RecvBufRequest>,
+    ) -> Result<Response<proto::RecvBufResponse>, Status> {
+        no_collectives()
+    }
+
+    async fn get_step_sequence(
+        &self,
+        _: Request<proto::GetStepSequenceRequest>,
+    ) -> Result<Response<proto::GetStepSequenceResponse>, Status> {
+        no_collectives()
+    }
+
+    async fn complete_group(
+        &self,
+        _: Request<proto::CompleteGroupRequest>,
+    ) -> Result<Response<proto::CompleteGroupResponse>, Status> {
+        no_collectives()
+    }
+
+    async fn complete_instance(
+        &self,
+        _: Request<proto::CompleteInstanceRequest>,
+    ) -> Result<Response<proto::CompleteInstanceResponse>, Status> {
+        no_collectives()
+    }
+}
