@@ -66,3 +66,8 @@ for shape in [(70000,), (300, 400), (5, 3, 1000)]:
 for a, b in [((300, 400), (400,)), ((300, 400), (300, 1)), ((300, 10), (10,)), ((300, 10), (300, 1)), ((100000,), ()), ((), (100000,))]:
     case("Mul/large_%s_%s" % (a, b), lambda a=a, b=b: [f(
         x=inp(rnd(a)), y=inp(rnd(b))) for f in (raw.Mul, raw.Sub, raw.Maximum, raw.Less)])
+for op in ("Dawsn", "Expint", "FresnelCos", "FresnelSin", "Spence"):
+    for t in allowed(op):
+        case("%s/%s" % (op, short(t)), lambda op=op, t=t: [getattr(raw, op)(x=inp(rnd((40,), t, lo, hi), t)) for lo, hi in ((-0.3, 0.3), (-3, 3), (0, 9), (-30, 30))],
+             **({} if t == tf.float64 else dict(rtol=3e-5, atol=1e-5)))
+    case(op + "/edges", lambda op=op: getattr(raw, op)(x=inp([0, 1, -1, 1.5, 0.5, np.inf, -np.inf, np.nan, 1e-30, 600, 1e5], tf.float64)), rtol=1e-8)

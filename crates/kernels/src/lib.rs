@@ -22,6 +22,7 @@ mod array;
 mod broadcast;
 mod data;
 mod flow;
+mod image;
 mod io;
 mod linalg;
 mod list;
@@ -45,6 +46,7 @@ pub fn register(registry: &mut Registry) {
     array::register(registry);
     data::register(registry);
     flow::register(registry);
+    image::register(registry);
     io::register(registry);
     linalg::register(registry);
     list::register(registry);

@@ -10,6 +10,7 @@ mod dtypes;
 mod edit_distance;
 mod fill;
 mod gather;
+mod histogram;
 mod inplace;
 mod pad;
 mod partition;
@@ -43,6 +44,7 @@ pub(crate) fn register(registry: &mut Registry) {
     edit_distance::register(registry);
     fill::register(registry);
     gather::register(registry);
+    histogram::register(registry);
     inplace::register(registry);
     pad::register(registry);
     partition::register(registry);

@@ -17,6 +17,7 @@ mod fft;
 mod functions;
 mod gamma;
 mod grad;
+mod integrals;
 pub(crate) mod isa;
 mod reduce;
 mod reducers;
@@ -43,6 +44,7 @@ pub(crate) fn register(registry: &mut Registry) {
     fft::register(registry);
     gamma::register(registry);
     grad::register(registry);
+    integrals::register(registry);
     reduce::register(registry);
     scalar::register(registry);
     scan::register(registry);

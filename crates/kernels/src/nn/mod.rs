@@ -4,6 +4,7 @@ mod batch_norm;
 mod batch_sums;
 mod bias;
 mod conv;
+mod ctc;
 mod data_format;
 mod depthwise;
 mod dilation;
@@ -24,6 +25,7 @@ pub(crate) fn register(registry: &mut Registry) {
     batch_norm::register(registry);
     bias::register(registry);
     conv::register(registry);
+    ctc::register(registry);
     data_format::register(registry);
     depthwise::register(registry);
     dilation::register(registry);

@@ -14,7 +14,7 @@ mod poisson;
 mod sampler;
 mod shuffle;
 mod stateful;
-mod stateless;
+pub(crate) mod stateless;
 mod truncated;
 
 use downpour_graph::{Result, Status};

@@ -106,6 +106,25 @@ impl Words {
         word
     }
 
+    /// A number below `n`, without bias.
+    pub(crate) fn below(&mut self, n: u32) -> u32 {
+        if n.is_power_of_two() {
+            return self.u32() & (n - 1);
+        }
+        if n == 0 {
+            self.u32();
+            return 0;
+        }
+        // As many of the lowest words are refused as do not divide evenly.
+        let refused = u32::MAX % n + 1;
+        loop {
+            let word = self.u32();
+            if word >= refused {
+                return word % n;
+            }
+        }
+    }
+
     /// 64 bits, low word first.
     pub(crate) fn u64(&mut self) -> u64 {
         let low = self.u32();
@@ -145,7 +164,8 @@ impl Guarded {
         Ok(Guarded::new(attrs.int("seed")?, attrs.int("seed2")?))
     }
 
-    fn new(seed: i64, seed2: i64) -> Guarded {
+    /// From two seeds; both zero means a stream nobody can foresee.
+    pub(crate) fn new(seed: i64, seed2: i64) -> Guarded {
         let philox = match (seed, seed2) {
             (0, 0) => Philox::from_seeds(entropy(), entropy()),
             (a, b) => Philox::from_seeds(a as u64, b as u64),

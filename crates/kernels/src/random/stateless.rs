@@ -94,7 +94,7 @@ fn integers(b: &KernelBuilder<'_>, source: Source, limits: Option<usize>) -> Res
 }
 
 /// The generator of a user's two seeds in input `i`, scrambled so that weak seeds do no harm.
-pub(super) fn from_seed(ctx: &OpContext<'_>, i: usize) -> Result<Philox> {
+pub(crate) fn from_seed(ctx: &OpContext<'_>, i: usize) -> Result<Philox> {
     let seed = ctx.input(i)?;
     if seed.dims() != [2] {
         return Err(Status::invalid_argument(format!(

@@ -3,6 +3,7 @@
 
 mod argmax;
 mod average;
+mod fractional;
 mod maximum;
 
 use crate::args;
@@ -14,6 +15,7 @@ use downpour_tensor::Tensor;
 pub(crate) fn register(r: &mut Registry) {
     argmax::register(r);
     average::register(r);
+    fractional::register(r);
     maximum::register(r);
 }
 

@@ -1,0 +1,211 @@
+//! Colours: `RGBToHSV`, `HSVToRGB`, `AdjustHue`, `AdjustSaturation`, `AdjustContrastv2`.
+
+use crate::nn::float::{narrow, widen};
+use crate::types::FLOATS;
+use downpour_graph::{Result, Status};
+use downpour_runtime::{Built, OpContext, Registry, parallel_ranges};
+use downpour_tensor::{DType, Element};
+use num_traits::Float;
+
+const FLOAT: &[DType] = &[DType::Float];
+
+/// Pixels worth a thread of their own.
+const GRAIN: usize = 8 << 10;
+
+pub(crate) fn register(r: &mut Registry) {
+    r.add_typed("RGBToHSV", &[("T", FLOATS)], |_| {
+        Built::costly(|ctx| convert(ctx, to_hsv::<f32>, to_hsv::<f64>))
+    });
+    r.add_typed("HSVToRGB", &[("T", FLOATS)], |_| {
+        Built::costly(|ctx| convert(ctx, to_rgb::<f32>, to_rgb::<f64>))
+    });
+    r.add_typed("AdjustHue", &[("T", FLOAT)], |_| {
+        Built::costly(|ctx| {
+            let delta = factor(ctx, "delta", true)?;
+            pixels(ctx, |p| shift_hue(p, delta))
+        })
+    });
+    r.add_typed("AdjustSaturation", &[("T", FLOAT)], |_| {
+        Built::costly(|ctx| {
+            let scale = factor(ctx, "scale", true)?;
+            pixels(ctx, |p| scale_saturation(p, scale))
+        })
+    });
+    r.add_typed("AdjustContrastv2", &[("T", FLOAT)], |_| {
+        Built::costly(contrast)
+    });
+}
+
+fn invalid<T>(text: String) -> Result<T> {
+    Err(Status::invalid_argument(text))
+}
+
+fn convert(
+    ctx: &mut OpContext<'_>,
+    single: fn([f32; 3]) -> [f32; 3],
+    double: fn([f64; 3]) -> [f64; 3],
+) -> Result<()> {
+    let x = ctx.take(0)?;
+    let dtype = x.dtype();
+    let Some(&channels) = x.dims().last() else {
+        return invalid(format!("input must be at least 1D{}", x.shape()));
+    };
+    if channels != 3 {
+        return Err(Status::failed_precondition(format!(
+            "input must have 3 channels but input only has {channels} channels."
+        )));
+    }
+    let mut x = widen(&x)?;
+    match x.dtype() {
+        DType::Double => each_pixel(x.make_mut::<f64>()?, double),
+        _ => each_pixel(x.make_mut::<f32>()?, single),
+    }
+    ctx.set_output(0, narrow(x, dtype)?);
+    Ok(())
+}
+
+fn each_pixel<T: Element>(values: &mut [T], f: impl Fn([T; 3]) -> [T; 3] + Sync) {
+    parallel_ranges(values, 3, GRAIN, |_, rows| {
+        for pixel in rows.as_chunks_mut::<3>().0 {
+            *pixel = f(*pixel);
+        }
+    });
+}
+
+fn to_hsv<T: Float>([r, g, b]: [T; 3]) -> [T; 3] {
+    let number = |v: f64| T::from(v).unwrap_or_else(T::zero);
+    let v = r.max(g).max(b);
+    let range = v - r.min(g).min(b);
+    let s = if v > T::zero() { range / v } else { T::zero() };
+    let norm = range.recip() * number(1.0 / 6.0);
+    let h = if r == v {
+        norm * (g - b)
+    } else if g == v {
+        norm * (b - r) + number(2.0 / 6.0)
+    } else {
+        norm * (r - g) + number(4.0 / 6.0)
+    };
+    let h = if range > T::zero() { h } else { T::zero() };
+    [if h < T::zero() { h + T::one() } else { h }, s, v]
+}
+
+fn to_rgb<T: Float>([h, s, v]: [T; 3]) -> [T; 3] {
+    let number = |v: f64| T::from(v).unwrap_or_else(T::zero);
+    let cut = |x: T| x.max(T::zero()).min(T::one());
+    let (dh, two) = (h * number(6.0), number(2.0));
+    let dr = cut((dh - number(3.0)).abs() - T::one());
+    let dg = cut(two - (dh - two).abs());
+    let db = cut(two - (dh - number(4.0)).abs());
+    let white = T::one() - s;
+    [dr, dg, db].map(|d| (white + s * d) * v)
+}
+
+/// The scalar in input 1, of images with the right channels in input 0.
+fn factor(ctx: &OpContext<'_>, name: &str, colours: bool) -> Result<f32> {
+    let (x, factor) = (ctx.input(0)?, ctx.input(1)?);
+    if x.rank() < 3 {
+        return invalid(format!(
+            "input must be at least 3-D, got shape{}",
+            x.shape()
+        ));
+    }
+    if factor.rank() != 0 {
+        return invalid(format!("{name} must be scalar: {}", factor.shape()));
+    }
+    match x.dims().last() {
+        Some(&channels) if colours && channels != 3 => invalid(format!(
+            "input must have 3 channels but instead has {channels} channels."
+        )),
+        _ => Ok(factor.scalar_value()?),
+    }
+}
+
+fn pixels(ctx: &mut OpContext<'_>, f: impl Fn([f32; 3]) -> [f32; 3] + Sync) -> Result<()> {
+    let mut x = ctx.take(0)?;
+    each_pixel(x.make_mut::<f32>()?, f);
+    ctx.set_output(0, x);
+    Ok(())
+}
+
+/// Moves the hue by `delta` turns and keeps the range of values.
+fn shift_hue([r, g, b]: [f32; 3], delta: f32) -> [f32; 3] {
+    let (low, high) = (r.min(g).min(b), r.max(g).max(b));
+    let range = high - low;
+    // Which of the six orders the values are in, as TensorFlow breaks ties.
+    let (sector, middle) = match (r < g, b) {
+        (true, b) if b < r => (1, r),
+        (true, b) if b > g => (3, g),
+        (true, b) => (2, b),
+        (false, b) if b < g => (0, g),
+        (false, b) if b > r => (4, r),
+        (false, b) => (5, b),
+    };
+    let hue = if high == low {
+        0.0
+    } else {
+        let ratio = (middle - low) / range;
+        sector as f32 + if sector % 2 == 0 { ratio } else { 1.0 - ratio }
+    };
+    let mut hue = (hue + delta * 6.0) % 6.0;
+    if hue < 0.0 {
+        hue += 6.0;
+    }
+    if hue >= 6.0 {
+        hue -= 6.0;
+    }
+    let sector = hue as i32;
+    let ratio = hue - sector as f32;
+    let ratio = if sector % 2 == 0 { ratio } else { 1.0 - ratio };
+    let middle = low + ratio * range;
+    match sector {
+        0 => [high, middle, low],
+        1 => [middle, high, low],
+        2 => [low, high, middle],
+        3 => [low, middle, high],
+        4 => [middle, low, high],
+        _ => [high, low, middle],
+    }
+}
+
+fn scale_saturation(pixel: [f32; 3], scale: f32) -> [f32; 3] {
+    let [h, s, v] = to_hsv(pixel);
+    to_rgb([h, (s * scale).clamp(0.0, 1.0), v])
+}
+
+/// Moves every value away from its channel's mean over the image.
+fn contrast(ctx: &mut OpContext<'_>) -> Result<()> {
+    let factor = factor(ctx, "contrast_factor", false)?;
+    let mut x = ctx.take(0)?;
+    let [.., height, width, channels] = *x.dims() else {
+        return Err(Status::internal("the rank was checked"));
+    };
+    let image = height * width * channels;
+    if x.num_elements() != 0 {
+        parallel_ranges(
+            x.make_mut::<f32>()?,
+            image,
+            GRAIN * 3 / image + 1,
+            |_, images| {
+                for image in images.chunks_mut(image) {
+                    let mut means = vec![0.0f64; channels];
+                    for pixel in image.chunks(channels) {
+                        means
+                            .iter_mut()
+                            .zip(pixel)
+                            .for_each(|(m, v)| *m += f64::from(*v));
+                    }
+                    let scale = 1.0 / (height * width) as f64;
+                    let means: Vec<f32> = means.iter().map(|m| (m * scale) as f32).collect();
+                    for pixel in image.chunks_mut(channels) {
+                        pixel
+                            .iter_mut()
+                            .zip(&means)
+                            .for_each(|(v, m)| *v = m + factor * (*v - m));
+                    }
+                }
+            },
+        );
+    }
+    ctx.set_output(0, x);
+    Ok(())
+}
