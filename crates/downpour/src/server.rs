@@ -3,7 +3,7 @@
 use crate::machine;
 use downpour_master::{Master, MasterConfig, MasterShell};
 use downpour_net::{ClusterError, ClusterSpec, Limits, Listener, Peers};
-use downpour_runtime::{Console, Device, Extensions, MemoryBudget, Registry};
+use downpour_runtime::{Console, Device, Extensions, MemoryBudget, Registry, Timer};
 use downpour_wire::Budget;
 use downpour_worker::{Worker, WorkerConfig, WorkerShell};
 use std::future::Future;
@@ -95,6 +95,13 @@ impl Server {
         if let Some(console) = config.console {
             extensions.insert(console);
         }
+        let clock = tokio::runtime::Handle::current();
+        extensions.insert(Timer::new(move |delay, job| {
+            clock.spawn(async move {
+                tokio::time::sleep(delay).await;
+                job();
+            });
+        }));
         let device = Arc::new(Device::cpu(
             format!("{name}/device:CPU:0"),
             &config.job,

@@ -70,9 +70,20 @@ impl Functions {
 
     /// Instantiates `name` with the attributes of a call.
     pub fn instantiate(self: &Arc<Self>, name: &str, attrs: &Attrs) -> Result<FunctionBody> {
+        if name == crate::gradient::GRADIENT {
+            return self.instantiate_gradient(attrs.func("f")?);
+        }
         let definition = self.find(name).ok_or_else(|| not_defined(name))?;
-        Instantiation::new(self, definition, attrs)?.build()
+        instantiate_definition(self, definition, attrs)
     }
+}
+
+pub(crate) fn instantiate_definition(
+    library: &Arc<Functions>,
+    definition: &FunctionDef,
+    attrs: &Attrs,
+) -> Result<FunctionBody> {
+    Instantiation::new(library, definition, attrs)?.build()
 }
 
 /// TensorFlow's error for a function that nobody defined.
@@ -470,7 +481,7 @@ fn arg_text(arg: &ArgDef) -> String {
     format!("{}:{kind}", arg.name)
 }
 
-fn end_node(name: &str, op: &str, dtype: DType, index: usize) -> NodeDef {
+pub(crate) fn end_node(name: &str, op: &str, dtype: DType, index: usize) -> NodeDef {
     let mut def = NodeDef {
         name: name.to_owned(),
         op: op.to_owned(),
@@ -481,7 +492,7 @@ fn end_node(name: &str, op: &str, dtype: DType, index: usize) -> NodeDef {
     def
 }
 
-fn append(e: Status, text: &str) -> Status {
+pub(crate) fn append(e: Status, text: &str) -> Status {
     Status {
         message: format!("{}\n\t{text}", e.message),
         ..e
@@ -490,7 +501,7 @@ fn append(e: Status, text: &str) -> Status {
 
 /// Leaves out nodes that neither a result, nor a control result, nor an op with a side effect
 /// needs. Arguments stay only where they are used.
-fn prune(graph: &Graph, control_rets: &[Arc<str>]) -> Graph {
+pub(crate) fn prune(graph: &Graph, control_rets: &[Arc<str>]) -> Graph {
     let wanted: HashSet<&str> = control_rets.iter().map(|n| &**n).collect();
     let is_seed = |node: &Node| {
         (node.op.stateful && node.op_name() != "_Arg")

@@ -8,11 +8,13 @@
 mod attr;
 mod def;
 mod function;
+mod gradient;
 mod graph;
 mod names;
 mod op_def;
 mod op_table;
 mod print;
+mod rules;
 mod status;
 
 pub use attr::{AttrList, AttrValue, Attrs, FunctionRef};

@@ -79,7 +79,7 @@ fn split_top(text: &str, separator: char) -> Vec<&str> {
     parts
 }
 
-fn parse_arg(text: &str, attrs: &[AttrDef]) -> ArgDef {
+pub(crate) fn parse_arg(text: &str, attrs: &[AttrDef]) -> ArgDef {
     let (name, kind) = text.split_once(':').unwrap_or((text, ""));
     let (kind, is_ref) = match kind.strip_prefix("Ref(").and_then(|k| k.strip_suffix(')')) {
         Some(inner) => (inner, true),

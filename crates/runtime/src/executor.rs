@@ -763,7 +763,7 @@ impl Core {
         match outcome {
             Ok(outputs) => self.propagate(step, tag, outputs),
             Err(e) => {
-                let message = blame(e.message, &node.info, &step.env);
+                let message = blame(e.message, node, &step.env);
                 self.fail(&step.env, Status { message, ..e });
             }
         }
@@ -1094,19 +1094,15 @@ impl Core {
 /// Names the node that failed, as TensorFlow does: where the message names a node already (that of
 /// a called function's body), the caller's name follows without braces, because python looks for
 /// those. Calls that TensorFlow's master would have replaced by their bodies are not named.
-fn blame(message: String, info: &NodeInfo, env: &StepEnv) -> String {
-    let name = &info.name;
+fn blame(message: String, node: &PlanNode, env: &StepEnv) -> String {
+    let name = &node.info.name;
     if !message.contains("{{node ") {
         return format!("{message}\n\t [[{{{{node {name}}}}}]]");
     }
-    let node = &info.node;
-    let lowered = matches!(node.attrs.bool("_lower_using_switch_merge"), Ok(true))
-        || env.depth > 0
-            && matches!(
-                node.op_name(),
-                "PartitionedCall" | "StatefulPartitionedCall"
-            );
-    if lowered || message.ends_with(&format!("{{{{node {name}}}}}")) {
+    let (attrs, op) = (&node.info.node.attrs, node.info.node.op_name());
+    let lowered = matches!(attrs.bool("_lower_using_switch_merge"), Ok(true))
+        || env.depth > 0 && matches!(op, "PartitionedCall" | "StatefulPartitionedCall");
+    if !node.calls || lowered || message.ends_with(&format!("{{{{node {name}}}}}")) {
         return message;
     }
     format!("{message}\n\t [[{name}]]")

@@ -19,6 +19,7 @@ mod plan;
 mod registry;
 mod rendezvous;
 mod resource;
+mod timer;
 mod trace;
 mod variable;
 
@@ -35,5 +36,6 @@ pub use plan::{CompileEnv, KernelCache, Plan};
 pub use registry::{Factory, Registration, Registry};
 pub use rendezvous::{Delivery, Receiver, RemoteSource, Rendezvous};
 pub use resource::{Resource, ResourceManager};
+pub use timer::Timer;
 pub use trace::{NodeTrace, Trace};
 pub use variable::{Variable, VariableGuard};

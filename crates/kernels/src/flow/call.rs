@@ -1,7 +1,7 @@
 //! Calls of functions: `PartitionedCall` and its relatives, and what stands in for values of
 //! branches that were not taken.
 
-use downpour_graph::{DeviceName, Result, Status};
+use downpour_graph::{Attrs, DeviceName, FunctionRef, Result, Status};
 use downpour_runtime::{AsyncOp, Built, Callee, Caller, KernelBuilder, Registry, call_op};
 use downpour_tensor::{Shape, Tensor};
 use std::sync::Arc;
@@ -11,6 +11,7 @@ pub(crate) fn register(r: &mut Registry) {
         r.add(op, call);
     }
     r.add("RemoteCall", remote_call);
+    r.add("SymbolicGradient", symbolic_gradient);
     r.add("FakeParam", fake_param);
     r.add("DeviceIndex", device_index);
 }
@@ -74,6 +75,17 @@ fn declared(op: &AsyncOp, mut outputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
     }
     outputs.truncate(node.output_types.len());
     Ok(outputs)
+}
+
+/// The gradient of a function: one the library names, or one worked out from its body.
+fn symbolic_gradient(b: &KernelBuilder<'_>) -> Result<Built> {
+    let mut gradient = FunctionRef {
+        name: "SymbolicGradient".to_owned(),
+        attrs: Attrs::default(),
+    };
+    gradient.attrs.set("f", b.attrs().func("f")?.clone());
+    let callee = Callee::new(&gradient);
+    Built::waiting(move |op| call_op(op, &callee, 0))
 }
 
 /// A call on the device that input 0 names, which must be this one.

@@ -2,9 +2,12 @@
 //! `Switch`, `Merge`, `Enter`, `Exit`, `NextIteration`, `_Arg` and `_Retval` have no kernel: the
 //! executor itself runs them.
 
+mod batching;
 mod branch;
 mod call;
 mod identity;
+mod map_defun;
+mod mutex;
 mod repeat;
 mod series;
 mod source;
@@ -15,9 +18,12 @@ mod transfer;
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
+    batching::register(registry);
     branch::register(registry);
     call::register(registry);
     identity::register(registry);
+    map_defun::register(registry);
+    mutex::register(registry);
     repeat::register(registry);
     source::register(registry);
     transfer::register(registry);

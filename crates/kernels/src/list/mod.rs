@@ -7,7 +7,7 @@ mod list_cuts;
 mod list_ops;
 mod map;
 mod optional;
-mod pieces;
+pub(crate) mod pieces;
 mod shapes;
 mod stack;
 mod step;

@@ -7,7 +7,7 @@ use downpour_tensor::{Buffer, DType, Shape, Tensor};
 
 /// The elements of `parts` one after the other, as a tensor of `shape`. There must be as many
 /// elements as the shape has.
-pub(super) fn join(
+pub(crate) fn join(
     device: &Device,
     dtype: DType,
     shape: Shape,
@@ -63,7 +63,7 @@ pub(super) fn pack(
 }
 
 /// Row `i` of a tensor, without the first dimension. Plain types share the tensor's memory.
-pub(super) fn row(tensor: &Tensor, i: usize) -> Result<Tensor> {
+pub(crate) fn row(tensor: &Tensor, i: usize) -> Result<Tensor> {
     let rows = tensor
         .rows(i, 1)
         .ok_or_else(|| Status::internal(format!("{} has no row {i}", tensor.shape())))?;
@@ -72,7 +72,7 @@ pub(super) fn row(tensor: &Tensor, i: usize) -> Result<Tensor> {
 }
 
 /// Pieces of the given numbers of rows, which must add up to no more than there are.
-pub(super) fn cut(tensor: &Tensor, lengths: &[usize]) -> Result<Vec<Tensor>> {
+pub(crate) fn cut(tensor: &Tensor, lengths: &[usize]) -> Result<Vec<Tensor>> {
     let mut start = 0;
     lengths
         .iter()
