@@ -94,6 +94,8 @@ pub struct ByteStream {
     source: Box<dyn Read + Send>,
     buffer: Vec<u8>,
     start: usize,
+    /// How many bytes have gone through the buffer or are in it.
+    read: u64,
     /// Whether this is a zlib stream of which nothing has come out yet: an error is then taken for
     /// one of its header. A gzip stream's is recognised by itself.
     fresh: bool,
@@ -125,6 +127,7 @@ impl ByteStream {
             },
             buffer: Vec::new(),
             start: 0,
+            read: 0,
             fresh: compression == Compression::Zlib,
             failed: None,
             limit,
@@ -154,6 +157,7 @@ impl ByteStream {
                 }
             };
             self.buffer.truncate(got);
+            self.read += got as u64;
             self.fresh &= got == 0;
         }
         Ok(self.buffer.get(self.start..).unwrap_or_default())
@@ -164,6 +168,11 @@ impl ByteStream {
             "{what} has more than the {} bytes that one may have",
             self.limit
         ))
+    }
+
+    /// How many bytes have been taken out of the stream.
+    pub fn position(&self) -> u64 {
+        self.read - self.buffer.len().saturating_sub(self.start) as u64
     }
 
     /// The next line without its end (`\n` or `\r\n`), or `None` at the end of the stream.

@@ -35,6 +35,7 @@ mod sparse;
 mod state;
 mod strings;
 mod summary;
+mod table;
 #[cfg(test)]
 mod testing;
 mod types;
@@ -59,4 +60,5 @@ pub fn register(registry: &mut Registry) {
     state::register(registry);
     strings::register(registry);
     summary::register(registry);
+    table::register(registry);
 }

@@ -22,7 +22,7 @@ pub(super) fn read_file(device: &Device, path: &str) -> Result<Vec<u8>> {
 }
 
 /// A path out of a string element; file names are UTF-8 here.
-pub(super) fn path(bytes: &[u8]) -> Result<&str> {
+pub(crate) fn path(bytes: &[u8]) -> Result<&str> {
     std::str::from_utf8(bytes).map_err(|_| {
         let text = String::from_utf8_lossy(bytes);
         Status::invalid_argument(format!("{text} is no valid file name"))

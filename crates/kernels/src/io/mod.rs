@@ -15,6 +15,8 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{Device, Registry};
 use std::sync::LazyLock;
 
+pub(crate) use file::path;
+
 pub(crate) fn register(registry: &mut Registry) {
     check::register(registry);
     checkpoint::register(registry);

@@ -7,7 +7,7 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{
     AsyncOp, KernelBuilder, OpContext, Resource, ResourceManager, StepEnv, Variable,
 };
-use downpour_tensor::{ResourceHandle, Tensor};
+use downpour_tensor::{DType, ResourceHandle, Tensor};
 use parking_lot::Mutex;
 use std::marker::PhantomData;
 use std::sync::Arc;
@@ -15,6 +15,9 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 /// Numbers the private objects of the process, as their names show.
 static PRIVATE: AtomicU64 = AtomicU64::new(0);
+
+/// Container of objects that live in the step that made them.
+pub(crate) const ANONYMOUS: &str = "Anonymous";
 
 /// Which kind of handle a node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -49,8 +52,11 @@ impl<R: Resource> Home<R> {
     /// Reads the attributes `container` and `shared_name`; `type_name` is TensorFlow's C++ type.
     pub(crate) fn new(b: &KernelBuilder<'_>, type_name: &str) -> Result<Home<R>> {
         let (container, mut name) = b.resource_name()?;
-        let shared = b.attrs().str("shared_name")?;
-        let private = shared.is_empty();
+        let by_node = match b.attrs().find("use_node_name_sharing") {
+            Some(_) => b.attrs().bool("use_node_name_sharing")?,
+            None => false,
+        };
+        let private = !by_node && b.attrs().str("shared_name")?.is_empty();
         if private {
             let n = PRIVATE.fetch_add(1, Ordering::Relaxed);
             name = format!("_{n}_{}", b.node.name);
@@ -111,6 +117,32 @@ impl<R: Resource> Home<R> {
     }
 }
 
+/// Where a node puts the objects it makes anew in every run, each for the rest of its step.
+pub(crate) struct Anonymous<R: Resource> {
+    handle: ResourceHandle,
+    kind: PhantomData<fn() -> R>,
+}
+
+impl<R: Resource> Anonymous<R> {
+    /// For objects of TensorFlow's C++ type `type_name`.
+    pub(crate) fn new(b: &KernelBuilder<'_>, type_name: &str) -> Anonymous<R> {
+        Anonymous {
+            handle: b.handle(ANONYMOUS, "", type_name, Vec::new()),
+            kind: PhantomData,
+        }
+    }
+
+    /// Keeps `object` until the step ends, and sets output 0 to its handle.
+    pub(crate) fn emit(&self, ctx: &mut OpContext<'_>, object: R) {
+        let n = PRIVATE.fetch_add(1, Ordering::Relaxed);
+        let mut handle = self.handle.clone();
+        handle.name = format!("{}/{n}", ctx.name());
+        let resources = &ctx.env().step_resources;
+        resources.insert(ANONYMOUS, &handle.name, Arc::new(object));
+        ctx.set_output(0, Tensor::resource(handle));
+    }
+}
+
 impl<R: Resource> Drop for Home<R> {
     fn drop(&mut self) {
         if let (true, Some((_, resources))) = (self.private, self.made.lock().take()) {
@@ -159,20 +191,19 @@ impl Access {
         }
     }
 
+    /// The container and the name of the object.
+    pub(crate) fn names(&self, ctx: &OpContext<'_>) -> Result<(String, String)> {
+        match self.door {
+            Door::Ref => names_in(&*ctx.input_ref(self.input)?),
+            Door::Resource => {
+                let handle = ctx.handle(self.input)?;
+                Ok((handle.container.clone(), handle.name.clone()))
+            }
+        }
+    }
+
     fn by_reference<R: Resource>(&self, env: &StepEnv, reference: &Variable) -> Result<Arc<R>> {
-        let value = reference
-            .read()
-            .ok_or_else(|| Status::failed_precondition("the handle has no value"))?;
-        let [container, name] = value.as_strings()? else {
-            return Err(Status::invalid_argument(format!(
-                "Resource handle must have 2 elements, but had shape: {}",
-                value.shape()
-            )));
-        };
-        let (container, name) = (
-            String::from_utf8_lossy(container),
-            String::from_utf8_lossy(name),
-        );
+        let (container, name) = names_in(reference)?;
         self.look_up(env, &container, &name)
     }
 
@@ -182,10 +213,52 @@ impl Access {
     }
 
     fn look_up<R: Resource>(&self, env: &StepEnv, container: &str, name: &str) -> Result<Arc<R>> {
-        let resources = &env.device.resources;
+        let resources = match container {
+            ANONYMOUS => &env.step_resources,
+            _ => &*env.device.resources,
+        };
         resources
             .find(container, name)
             .ok_or_else(|| resources.not_found(container, name, &self.wanted.type_name))
+    }
+}
+
+/// The types of a node's inputs after the handle and of its outputs, checked against those its
+/// object has.
+pub(crate) struct Signature {
+    pub(crate) access: Access,
+    inputs: Vec<DType>,
+    outputs: Vec<DType>,
+}
+
+impl Signature {
+    /// For a node whose input 0 is a handle to an object of TensorFlow's C++ type `type_name`.
+    pub(crate) fn new(b: &KernelBuilder<'_>, type_name: &str) -> Signature {
+        Signature {
+            access: Access::new(b, type_name),
+            inputs: b.node.input_types.iter().skip(1).map(|t| t.0).collect(),
+            outputs: b.node.output_types.iter().map(|t| t.0).collect(),
+        }
+    }
+
+    /// Refuses a node that does not take and give these.
+    pub(crate) fn check(&self, inputs: &[DType], outputs: &[DType]) -> Result<()> {
+        if self.inputs == inputs && self.outputs == outputs {
+            return Ok(());
+        }
+        let text = |inputs: &[DType], outputs: &[DType]| {
+            let names = inputs.iter().map(|t| t.name());
+            let inputs: Vec<&str> = std::iter::once(self.access.door.type_text())
+                .chain(names)
+                .collect();
+            let outputs: Vec<&str> = outputs.iter().map(|t| t.name()).collect();
+            format!("{}->{}", inputs.join(", "), outputs.join(", "))
+        };
+        Err(Status::invalid_argument(format!(
+            "Signature mismatch, have: {} expected: {}",
+            text(&self.inputs, &self.outputs),
+            text(inputs, outputs)
+        )))
     }
 }
 
@@ -202,6 +275,21 @@ pub(crate) fn check_handle_type(handle: &ResourceHandle, wanted: &ResourceHandle
         demangled(&wanted.type_name),
         wanted.hash_code
     )))
+}
+
+/// The container and the name that a reference holds.
+fn names_in(reference: &Variable) -> Result<(String, String)> {
+    let value = reference
+        .read()
+        .ok_or_else(|| Status::failed_precondition("the handle has no value"))?;
+    let [container, name] = value.as_strings()? else {
+        return Err(Status::invalid_argument(format!(
+            "Resource handle must have 2 elements, but had shape: {}",
+            value.shape()
+        )));
+    };
+    let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
+    Ok((text(container), text(name)))
 }
 
 fn first_handle(tensor: &Tensor) -> Result<&ResourceHandle> {

@@ -1,6 +1,6 @@
 //! Kernels of the queue ops, with resource handles (`…V2`) and with handles by reference.
 
-use super::door::{Access, Home};
+use super::door::{Access, Home, Signature};
 use super::element::{row, stack};
 use super::items::Element;
 use super::queue::{Got, Kind, QUEUE_TYPE, Queue, Spec};
@@ -233,43 +233,8 @@ fn queue(b: &KernelBuilder<'_>, kind: Kind) -> Result<Built> {
     })
 }
 
-/// The types of a node's inputs after the handle and of its outputs, checked against the queue's.
-struct Signature {
-    access: Access,
-    inputs: Vec<DType>,
-    outputs: Vec<DType>,
-}
-
-impl Signature {
-    fn new(b: &KernelBuilder<'_>) -> Signature {
-        Signature {
-            access: Access::new(b, QUEUE_TYPE),
-            inputs: b.node.input_types.iter().skip(1).map(|t| t.0).collect(),
-            outputs: b.node.output_types.iter().map(|t| t.0).collect(),
-        }
-    }
-
-    fn check(&self, inputs: &[DType], outputs: &[DType]) -> Result<()> {
-        if self.inputs == inputs && self.outputs == outputs {
-            return Ok(());
-        }
-        let text = |inputs: &[DType], outputs: &[DType]| {
-            let names = inputs.iter().map(|t| t.name());
-            let inputs: Vec<&str> = std::iter::once(self.access.door.type_text())
-                .chain(names)
-                .collect();
-            format!("{}->{}", inputs.join(", "), types_text(outputs))
-        };
-        Err(Status::invalid_argument(format!(
-            "Signature mismatch, have: {} expected: {}",
-            text(&self.inputs, &self.outputs),
-            text(inputs, outputs)
-        )))
-    }
-}
-
 fn enqueue(b: &KernelBuilder<'_>, many: bool) -> Result<Built> {
-    let signature = Signature::new(b);
+    let signature = Signature::new(b, QUEUE_TYPE);
     Built::waiting(move |mut op| {
         let ready = signature.access.of_op::<Queue>(&op).and_then(|queue| {
             signature.check(&queue.spec.types, &[])?;
@@ -349,7 +314,7 @@ enum Batch {
 }
 
 fn dequeue(b: &KernelBuilder<'_>, batch: Batch) -> Result<Built> {
-    let signature = Signature::new(b);
+    let signature = Signature::new(b, QUEUE_TYPE);
     Built::waiting(move |op| {
         let ready = signature.access.of_op::<Queue>(&op).and_then(|queue| {
             let n = requested(&op, batch)?;

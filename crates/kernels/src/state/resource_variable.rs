@@ -1,5 +1,6 @@
 //! Variables by handle: `VarHandleOp`, reading, assigning, destroying.
 
+use crate::queue::door::ANONYMOUS;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, Variable};
 use downpour_tensor::{DType, ResourceHandle, Tensor};
@@ -10,8 +11,6 @@ use std::sync::atomic::{AtomicU64, Ordering};
 const VAR_TYPE: &str = "N10tensorflow3VarE";
 /// The `shared_name` that asks for a fresh variable on every run.
 const ANONYMOUS_NAME: &str = "cd2c89b7-88b7-44c8-ad83-06c2a9158347";
-/// Container of such variables: they live in the step that made them.
-const ANONYMOUS: &str = "Anonymous";
 
 pub(super) fn register(r: &mut Registry) {
     r.add("VarHandleOp", var_handle);

@@ -9,7 +9,7 @@ mod join;
 mod ngrams;
 pub(crate) mod number;
 mod pattern;
-mod printf;
+pub(crate) mod printf;
 mod raw;
 mod regex;
 mod split;

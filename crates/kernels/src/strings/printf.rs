@@ -3,18 +3,18 @@
 
 /// What stands between `%` and the conversion letter.
 #[derive(Clone, Copy, Debug, Default)]
-pub(super) struct Spec {
+pub(crate) struct Spec {
     /// One of `0`, `-`, `+`, space; 0 for none.
-    pub(super) flag: u8,
+    pub(crate) flag: u8,
     /// Least number of characters.
-    pub(super) width: usize,
+    pub(crate) width: usize,
     /// Digits; `None` means six.
-    pub(super) precision: Option<usize>,
+    pub(crate) precision: Option<usize>,
 }
 
 /// The notation of a float.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Notation {
+pub(crate) enum Notation {
     /// `%f`
     Fixed,
     /// `%e`
@@ -24,7 +24,7 @@ pub(super) enum Notation {
 }
 
 /// Formats a float.
-pub(super) fn float(value: f64, notation: Notation, spec: Spec) -> String {
+pub(crate) fn float(value: f64, notation: Notation, spec: Spec) -> String {
     let (magnitude, negative) = (value.abs(), value.is_sign_negative());
     if !value.is_finite() {
         // C prints the sign of a NaN too, but TensorFlow's NaNs are the positive ones unless
