@@ -58,7 +58,7 @@ fn partitioned_call(mut op: AsyncOp, callee: &Callee, caller: &Arc<Caller>) {
 }
 
 /// Refuses results that are not those the node declares.
-fn declared(op: &AsyncOp, mut outputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
+pub(crate) fn declared(op: &AsyncOp, mut outputs: Vec<Tensor>) -> Result<Vec<Tensor>> {
     let (node, name) = (&op.info().node, &op.info().name);
     for (i, (wanted, _)) in node.output_types.iter().enumerate() {
         let Some(output) = outputs.get(i) else {

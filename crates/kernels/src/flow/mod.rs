@@ -15,6 +15,7 @@ mod source;
 mod tests;
 mod transfer;
 
+pub(crate) use call::declared;
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {

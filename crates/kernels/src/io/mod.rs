@@ -9,6 +9,7 @@ mod checkpoint_v1;
 mod file;
 mod print;
 mod reader;
+mod record_input;
 
 use downpour_formats::{LocalStorage, Storage, StorageHandle};
 use downpour_graph::{Result, Status};
@@ -24,6 +25,7 @@ pub(crate) fn register(registry: &mut Registry) {
     file::register(registry);
     print::register(registry);
     reader::register(registry);
+    record_input::register(registry);
 }
 
 /// The file system of a device.

@@ -1,4 +1,4 @@
-//! Family `queue`: objects through which steps wait for one another — queues, accumulators — and
+//! Family `queue`: objects through which steps wait for one another — queues, accumulators, barriers, staging areas — and
 //! the per-step stores of loops.
 //!
 //! No op of this family holds a thread while it waits: an attempt is parked in the object together
@@ -6,6 +6,7 @@
 //! cancelled, and waiters are served in the order of their arrival.
 
 mod accumulator;
+mod barrier;
 pub(crate) mod door;
 pub(crate) mod element;
 mod gradient;
@@ -16,6 +17,8 @@ mod ops;
     reason = "the queue proper, in the family named after it"
 )]
 pub(crate) mod queue;
+mod stage;
+mod stage_map;
 pub(crate) mod wait;
 
 pub(crate) use door::check_handle_type;
@@ -24,5 +27,8 @@ use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
     accumulator::register(registry);
+    barrier::register(registry);
     ops::register(registry);
+    stage::register(registry);
+    stage_map::register(registry);
 }

@@ -6,7 +6,7 @@ use super::items::Element;
 use super::queue::{Got, Kind, QUEUE_TYPE, Queue, Spec};
 use crate::random::philox::entropy;
 use downpour_graph::{Result, Status};
-use downpour_runtime::{AsyncOp, Built, Device, KernelBuilder, Registry};
+use downpour_runtime::{AsyncOp, Built, Device, KernelBuilder, OpContext, Registry, Variable};
 use downpour_tensor::{DType, PartialShape, Shape, Tensor};
 use std::collections::VecDeque;
 use std::sync::Arc;
@@ -24,6 +24,7 @@ pub(super) fn register(r: &mut Registry) {
     for op in ["PriorityQueue", "PriorityQueueV2"] {
         r.add(op, |b| queue(b, Kind::Priority));
     }
+    r.add("FakeQueue", |_| Built::cheap(by_reference));
     for op in ["QueueEnqueue", "QueueEnqueueV2"] {
         r.add(op, |b| enqueue(b, false));
     }
@@ -65,13 +66,13 @@ pub(super) fn register(r: &mut Registry) {
 }
 
 /// `[[2], []]`: how errors show component shapes.
-fn shapes_text(shapes: &[PartialShape]) -> String {
+pub(super) fn shapes_text(shapes: &[PartialShape]) -> String {
     let list: Vec<String> = shapes.iter().map(ToString::to_string).collect();
     format!("[{}]", list.join(", "))
 }
 
 /// `float, int32`: how errors show component types.
-fn types_text(types: &[DType]) -> String {
+pub(super) fn types_text(types: &[DType]) -> String {
     let list: Vec<&str> = types.iter().map(|t| t.name()).collect();
     list.join(", ")
 }
@@ -260,6 +261,16 @@ fn enqueue(b: &KernelBuilder<'_>, many: bool) -> Result<Built> {
     })
 }
 
+/// The handle by reference of a queue that has one as a resource.
+fn by_reference(ctx: &mut OpContext<'_>) -> Result<()> {
+    let handle = ctx.handle(0)?;
+    let names = [&handle.container, &handle.name];
+    let strings = names.map(|name| name.clone().into_bytes().into()).to_vec();
+    let reference = Variable::with_value(Tensor::strings(strings, [2])?);
+    ctx.set_output_ref(0, Arc::new(reference));
+    Ok(())
+}
+
 fn mismatch(i: usize, wanted: &PartialShape, got: &Shape) -> Status {
     Status::invalid_argument(format!(
         "Shape mismatch in tuple component {i}. Expected {wanted}, got {got}"
@@ -362,7 +373,7 @@ fn requested(op: &AsyncOp, batch: Batch) -> Result<usize> {
 }
 
 /// The outputs for what a dequeue got.
-fn components(device: &Arc<Device>, queue: &Queue, got: Got) -> Result<Vec<Tensor>> {
+pub(super) fn components(device: &Arc<Device>, queue: &Queue, got: Got) -> Result<Vec<Tensor>> {
     match got {
         Got::Nothing => Ok(Vec::new()),
         Got::One(element) => Ok(element),

@@ -102,6 +102,21 @@ impl<W, T> Waiting<W, T> {
         self.list.pop_front()
     }
 
+    /// Ends every attempt that `serve` has an outcome for, in order; the others keep their places.
+    pub(crate) fn serve(
+        &mut self,
+        ended: &mut Vec<Ended<T>>,
+        mut serve: impl FnMut(&mut W) -> Option<Result<T>>,
+    ) {
+        let mut at = 0;
+        while let Some(attempt) = self.list.get_mut(at) {
+            match serve(&mut attempt.work) {
+                None => at += 1,
+                Some(outcome) => ended.extend(self.list.remove(at).map(|a| a.end(outcome))),
+            }
+        }
+    }
+
     /// Takes attempt `id` out, if it still waits.
     pub(crate) fn remove(&mut self, id: u64) -> Option<Attempt<W, T>> {
         let at = self.list.iter().position(|a| a.id == id)?;

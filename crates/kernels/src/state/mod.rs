@@ -14,6 +14,7 @@ mod resource_variable;
 mod rows;
 mod scatter;
 mod scatter_nd;
+mod session_handle;
 mod strided_assign;
 mod temporary;
 #[cfg(test)]
@@ -30,6 +31,7 @@ pub(crate) fn register(registry: &mut Registry) {
     gather::register(registry);
     scatter::register(registry);
     scatter_nd::register(registry);
+    session_handle::register(registry);
     strided_assign::register(registry);
     optimizer::register(registry);
 }
