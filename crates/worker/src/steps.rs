@@ -15,8 +15,11 @@ const MAX_STEPS: usize = 10_000;
 /// the master that starts the step.
 #[derive(Default)]
 pub(crate) struct Steps {
-    table: Mutex<(HashMap<u64, Arc<Rendezvous>>, VecDeque<u64>)>,
+    table: Mutex<Table>,
 }
+
+/// Steps by id, and their ids in the order they came.
+type Table = (HashMap<u64, Arc<Rendezvous>>, VecDeque<u64>);
 
 impl Steps {
     pub(crate) fn rendezvous(&self, step_id: u64) -> Arc<Rendezvous> {
