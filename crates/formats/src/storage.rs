@@ -126,6 +126,23 @@ pub trait Storage: Send + Sync + fmt::Debug {
 #[derive(Clone, Debug)]
 pub struct StorageHandle(pub Arc<dyn Storage>);
 
+/// A file system borrowed for a call, or shared by something that outlives one.
+#[derive(Clone, Debug)]
+pub(crate) enum StorageRef<'a> {
+    Borrowed(&'a dyn Storage),
+    Shared(Arc<dyn Storage>),
+}
+
+impl<'a> std::ops::Deref for StorageRef<'a> {
+    type Target = dyn Storage + 'a;
+    fn deref(&self) -> &Self::Target {
+        match self {
+            StorageRef::Borrowed(storage) => *storage,
+            StorageRef::Shared(storage) => &**storage,
+        }
+    }
+}
+
 /// Everything before the last `/` (`/` itself for a path in the root, empty without a `/`), as
 /// TensorFlow's `Dirname`.
 pub fn dirname(path: &str) -> &str {

@@ -37,4 +37,6 @@ pub use shape_proto::{
     decode_partial_shape, decode_shape, encode_dims, encode_partial_shape, encode_shape,
 };
 pub use status::{from_tonic, to_tonic};
-pub use tensor_proto::{TensorProtoError, decode_tensor, encode_tensor};
+pub use tensor_proto::{
+    TensorProtoError, decode_handle, decode_tensor, encode_handle, encode_tensor,
+};

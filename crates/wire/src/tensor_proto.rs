@@ -236,7 +236,8 @@ fn unpack(content: Bytes, n: usize) -> Option<Vec<Bytes>> {
     Some(lengths.into_iter().map(|len| data.split_to(len)).collect())
 }
 
-fn decode_handle(proto: ResourceHandleProto) -> ResourceHandle {
+/// A resource handle out of its message.
+pub fn decode_handle(proto: ResourceHandleProto) -> ResourceHandle {
     ResourceHandle {
         device: proto.device,
         container: proto.container,
@@ -258,7 +259,8 @@ fn decode_handle(proto: ResourceHandleProto) -> ResourceHandle {
     }
 }
 
-fn encode_handle(handle: &ResourceHandle) -> ResourceHandleProto {
+/// The message of a resource handle.
+pub fn encode_handle(handle: &ResourceHandle) -> ResourceHandleProto {
     ResourceHandleProto {
         device: handle.device.clone(),
         container: handle.container.clone(),

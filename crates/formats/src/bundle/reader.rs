@@ -8,7 +8,7 @@ use super::ordered_code::slice_key;
 use super::slice::{Region, TensorSlice};
 use super::{data_path, encode, index_path};
 use crate::crc32c;
-use crate::storage::{ReadAt, Storage};
+use crate::storage::{ReadAt, Storage, StorageRef};
 use crate::table::Table;
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
@@ -19,7 +19,7 @@ use std::sync::{Arc, Mutex, PoisonError};
 /// A checkpoint open for reading.
 #[derive(Debug)]
 pub struct BundleReader<'a> {
-    storage: &'a dyn Storage,
+    storage: StorageRef<'a>,
     prefix: String,
     table: Table,
     shards: i32,
@@ -48,6 +48,15 @@ pub struct EntryInfo {
 impl<'a> BundleReader<'a> {
     /// Opens the bundle at `prefix`.
     pub fn open(storage: &'a dyn Storage, prefix: &str) -> Result<BundleReader<'a>> {
+        BundleReader::start(StorageRef::Borrowed(storage), prefix)
+    }
+
+    /// As [`BundleReader::open`], for a reader that outlives the call.
+    pub fn open_shared(storage: Arc<dyn Storage>, prefix: &str) -> Result<BundleReader<'static>> {
+        BundleReader::start(StorageRef::Shared(storage), prefix)
+    }
+
+    fn start(storage: StorageRef<'a>, prefix: &str) -> Result<BundleReader<'a>> {
         let path = index_path(prefix);
         let table = Table::open(storage.open(&path)?)?;
         let seek = "failed to seek to header entry";

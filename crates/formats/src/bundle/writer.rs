@@ -5,18 +5,19 @@ use super::entry::{header, key_text, shape_proto};
 use super::ordered_code::slice_key;
 use super::slice::TensorSlice;
 use super::{data_path, encode, index_path};
-use crate::storage::{PendingFile, Storage, dirname};
+use crate::storage::{PendingFile, Storage, StorageRef, dirname};
 use crate::table::TableWriter;
 use downpour_graph::{Code, Result, Status};
 use downpour_tensor::{Shape, Tensor};
 use downpour_wire::proto;
 use prost::Message;
 use std::collections::BTreeMap;
+use std::sync::Arc;
 
 /// A checkpoint being written.
 #[derive(Debug)]
 pub struct BundleWriter<'a> {
-    storage: &'a dyn Storage,
+    storage: StorageRef<'a>,
     prefix: String,
     data: Box<dyn PendingFile>,
     offset: i64,
@@ -26,7 +27,16 @@ pub struct BundleWriter<'a> {
 impl<'a> BundleWriter<'a> {
     /// Starts a checkpoint at `prefix`; creates its directory if only that is missing.
     pub fn create(storage: &'a dyn Storage, prefix: &str) -> Result<BundleWriter<'a>> {
-        create_dir_of(storage, prefix)?;
+        BundleWriter::start(StorageRef::Borrowed(storage), prefix)
+    }
+
+    /// As [`BundleWriter::create`], for a writer that outlives the call.
+    pub fn create_shared(storage: Arc<dyn Storage>, prefix: &str) -> Result<BundleWriter<'static>> {
+        BundleWriter::start(StorageRef::Shared(storage), prefix)
+    }
+
+    fn start(storage: StorageRef<'a>, prefix: &str) -> Result<BundleWriter<'a>> {
+        create_dir_of(&*storage, prefix)?;
         let data = storage.create(&data_path(prefix, 0, 1))?;
         Ok(BundleWriter {
             storage,
@@ -114,8 +124,8 @@ impl<'a> BundleWriter<'a> {
     /// Makes the checkpoint durable and visible.
     pub fn finish(mut self) -> Result<()> {
         self.data.seal()?;
-        let index = write_index(self.storage, &self.prefix, &header(1), &self.entries)?;
-        hide_old_index(self.storage, &self.prefix)?;
+        let index = write_index(&*self.storage, &self.prefix, &header(1), &self.entries)?;
+        hide_old_index(&*self.storage, &self.prefix)?;
         self.data.publish()?;
         index.publish()
     }

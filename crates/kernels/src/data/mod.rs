@@ -1,5 +1,57 @@
-//! Family `data`.
+//! Family `data`: datasets and iterators (`tf.data`).
+//!
+//! A dataset is an immutable recipe that travels along edges as a variant; an iterator is a resource
+//! that holds a walk over one. Asking a walk for its next element is a future (`dataset`), driven by
+//! tasks on the device's executor threads (`task`).
+//!
+//! **Why futures.** An element may have to be waited for: a function has a queue inside, a buffer
+//! is being filled, the calls of a parallel map are under way. A thread per waiting walk, as
+//! TensorFlow has, would let a client make threads without bound, and executor threads must not
+//! block. Callbacks by hand would turn each loop ("skip until the predicate holds") inside out, and
+//! would recurse wherever an element is there at once. Futures keep the loops; the compiler makes
+//! the state machines; dropping one is cancellation, all the way down to the call of a function that
+//! waits. The price is an allocation for each level of the pipeline and element.
+//!
+//! Work that runs beside its consumer (prefetching, parallel maps and interleaves) is a task that
+//! the stream owns: dropping the iterator stops it.
+
+mod anonymous;
+mod batch;
+mod cache;
+mod cache_file;
+mod combine;
+mod consume;
+mod dataset;
+mod define;
+mod files;
+mod iterator;
+mod padded;
+mod pass;
+mod prefetch;
+mod seeds;
+mod select;
+mod shuffle;
+mod sources;
+mod task;
+#[cfg(test)]
+mod tests;
+mod window;
 
 use downpour_runtime::Registry;
 
-pub(crate) fn register(_registry: &mut Registry) {}
+pub(crate) fn register(registry: &mut Registry) {
+    batch::register(registry);
+    cache::register(registry);
+    combine::register(registry);
+    consume::register(registry);
+    files::register(registry);
+    iterator::register(registry);
+    padded::register(registry);
+    pass::register(registry);
+    prefetch::register(registry);
+    seeds::register(registry);
+    select::register(registry);
+    shuffle::register(registry);
+    sources::register(registry);
+    window::register(registry);
+}

@@ -17,7 +17,7 @@ pub(super) fn register(r: &mut Registry) {
 }
 
 /// The contents of a file no larger than a tensor may be.
-pub(super) fn read_file(device: &Device, path: &str) -> Result<Vec<u8>> {
+pub(crate) fn read_file(device: &Device, path: &str) -> Result<Vec<u8>> {
     read_bounded(storage(device), path, device.memory.max_tensor_bytes as u64)
 }
 
@@ -72,7 +72,7 @@ fn write(ctx: &mut OpContext<'_>) -> Result<()> {
 }
 
 /// Creates a directory with those above it.
-pub(super) fn create_dirs(storage: &dyn downpour_formats::Storage, dir: &str) -> Result<()> {
+pub(crate) fn create_dirs(storage: &dyn downpour_formats::Storage, dir: &str) -> Result<()> {
     if dir.is_empty() || dir == "/" || storage.exists(dir)? {
         return Ok(());
     }

@@ -6,7 +6,7 @@
 mod check;
 mod checkpoint;
 mod checkpoint_v1;
-mod file;
+pub(crate) mod file;
 mod print;
 mod reader;
 mod record_input;
@@ -14,7 +14,7 @@ mod record_input;
 use downpour_formats::{LocalStorage, Storage, StorageHandle};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Device, Registry};
-use std::sync::LazyLock;
+use std::sync::{Arc, LazyLock};
 
 pub(crate) use file::path;
 
@@ -34,6 +34,14 @@ pub(crate) fn storage(device: &Device) -> &dyn Storage {
     match device.extensions.get::<StorageHandle>() {
         Some(handle) => &*handle.0,
         None => &*LOCAL,
+    }
+}
+
+/// The file system of a device, for something that outlives a step.
+pub(crate) fn shared_storage(device: &Device) -> Arc<dyn Storage> {
+    match device.extensions.get::<StorageHandle>() {
+        Some(handle) => handle.0.clone(),
+        None => Arc::new(LocalStorage::new()),
     }
 }
 

@@ -33,7 +33,7 @@ pub(super) fn register(r: &mut Registry) {
 }
 
 /// A tuple of tensors, or nothing.
-pub(super) struct Optional(pub(super) Option<Vec<Tensor>>);
+pub(crate) struct Optional(pub(crate) Option<Vec<Tensor>>);
 
 impl fmt::Debug for Optional {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

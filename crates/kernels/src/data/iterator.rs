@@ -1,0 +1,239 @@
+//! Iterators: resources that hold a walk over a dataset, and the ops that make, name and use them.
+//!
+//! Calls of one iterator are served in the order of their arrival. A call under way is a task of
+//! its own; when its step is cancelled the task is dropped, and the iterator stays usable.
+
+use super::anonymous::{Anonymous, delete};
+use super::dataset::{Dataset, Element, Got, Iter, Place, Spec};
+use super::define::{check_shapes, check_types, declared};
+use super::task::{Turnstile, run_op};
+use crate::list::optional::Optional;
+use crate::queue::door::{Access, Home};
+use downpour_formats::resource_handle;
+use downpour_graph::{Result, Status};
+use downpour_runtime::{AsyncOp, Built, Device, KernelBuilder, OpContext, Registry, Resource};
+use downpour_tensor::{DType, PartialShape, Tensor, Variant};
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// TensorFlow's C++ type.
+pub(super) const ITERATOR_TYPE: &str = "N10tensorflow4data16IteratorResourceE";
+
+pub(super) fn register(r: &mut Registry) {
+    for op in ["Iterator", "IteratorV2"] {
+        r.add(op, iterator);
+    }
+    for op in [
+        "AnonymousIterator",
+        "AnonymousIteratorV2",
+        "AnonymousIteratorV3",
+    ] {
+        r.add(op, |b| {
+            let spec = declared(b)?;
+            let home = Anonymous::new(b, "AnonymousIterator", ITERATOR_TYPE);
+            Built::cheap(move |ctx| {
+                home.emit(ctx, IteratorResource::new(spec.clone()));
+                Ok(())
+            })
+        });
+    }
+    r.add("MakeIterator", make);
+    for op in ["IteratorGetNext", "IteratorGetNextSync"] {
+        r.add(op, get_next);
+    }
+    r.add("IteratorGetNextAsOptional", get_next_as_optional);
+    r.add("DeleteIterator", |_| {
+        Built::cheap(|ctx| delete::<IteratorResource>(ctx))
+    });
+    r.add("IteratorToStringHandle", to_string_handle);
+    for op in ["IteratorFromStringHandle", "IteratorFromStringHandleV2"] {
+        r.add(op, from_string_handle);
+    }
+    for op in ["IteratorGetDevice", "ExperimentalIteratorGetDevice"] {
+        r.add(op, |_| {
+            Built::cheap(|ctx| {
+                let name = ctx.device().name.clone();
+                ctx.set_output(0, Tensor::string(name));
+                Ok(())
+            })
+        });
+    }
+}
+
+/// A place for a walk over any dataset of given components.
+pub(super) struct IteratorResource {
+    pub(super) spec: Spec,
+    walk: Mutex<Option<Arc<Turnstile<Iter>>>>,
+}
+
+impl Resource for IteratorResource {
+    fn type_name(&self) -> &'static str {
+        ITERATOR_TYPE
+    }
+}
+
+impl IteratorResource {
+    pub(super) fn new(spec: Spec) -> IteratorResource {
+        IteratorResource {
+            spec,
+            walk: Mutex::new(None),
+        }
+    }
+
+    /// Starts a walk over `dataset` in place of any there was.
+    pub(super) fn start(&self, device: &Arc<Device>, dataset: &Dataset) -> Result<()> {
+        let place = Place::root(device).with_options(dataset);
+        let walk = dataset.iterate(&place)?;
+        check_types(&self.spec.types, &dataset.spec().types)?;
+        check_shapes(&self.spec.shapes, &dataset.spec().shapes)?;
+        let old = self.walk.lock().replace(Arc::new(Turnstile::new(walk)));
+        drop(old);
+        Ok(())
+    }
+
+    fn walk(&self) -> Result<Arc<Turnstile<Iter>>> {
+        self.walk.lock().clone().ok_or_else(|| {
+            Status::failed_precondition(
+                "GetNext() failed because the iterator has not been initialized. Ensure that you have run the initializer operation for this iterator before getting the next element.",
+            )
+        })
+    }
+}
+
+async fn next_of(walk: Arc<Turnstile<Iter>>) -> Got {
+    let mut turn = walk.enter().await;
+    turn.next().await
+}
+
+fn iterator(b: &KernelBuilder<'_>) -> Result<Built> {
+    let spec = declared(b)?;
+    let home = Home::<IteratorResource>::new(b, ITERATOR_TYPE)?;
+    Built::cheap(move |ctx| {
+        let found = home.get(ctx, || Ok(IteratorResource::new(spec.clone())))?;
+        check_types(&spec.types, &found.spec.types)?;
+        check_shapes(&spec.shapes, &found.spec.shapes)?;
+        home.emit(ctx)
+    })
+}
+
+fn make(b: &KernelBuilder<'_>) -> Result<Built> {
+    let access = Access::at(b, 1, ITERATOR_TYPE);
+    Built::waiting(move |op| {
+        let ready = (|| {
+            let dataset = Dataset::from_tensor(op.input(0)?)?.clone();
+            Ok((dataset, access.of_op::<IteratorResource>(&op)?))
+        })();
+        let (dataset, iterator) = match ready {
+            Ok(ready) => ready,
+            Err(e) => return op.finish(Err(e)),
+        };
+        let device = op.env().device.clone();
+        // On an executor thread: opening a pipeline takes stack by its depth, and reads files.
+        run_op(op, async move {
+            iterator.start(&device, &dataset)?;
+            Ok(vec![])
+        });
+    })
+}
+
+/// Refuses an element that is not what its op declares.
+fn check_element(element: &Element, declared: &Spec) -> Result<()> {
+    let types: Vec<DType> = element.iter().map(Tensor::dtype).collect();
+    let shapes: Vec<PartialShape> = element.iter().map(|t| t.shape().into()).collect();
+    check_types(&declared.types, &types)?;
+    check_shapes(&declared.shapes, &shapes)
+}
+
+fn get_next(b: &KernelBuilder<'_>) -> Result<Built> {
+    let access = Access::new(b, ITERATOR_TYPE);
+    let spec: Arc<Spec> = declared(b)?.into();
+    Built::waiting(move |op| {
+        let walk = match access.of_op::<IteratorResource>(&op).and_then(|i| i.walk()) {
+            Ok(walk) => walk,
+            Err(e) => return op.finish(Err(e)),
+        };
+        let spec = spec.clone();
+        run_op(op, async move {
+            let element = next_of(walk).await?;
+            let element = element.ok_or_else(end_of_sequence)?;
+            check_element(&element, &spec)?;
+            Ok(element)
+        });
+    })
+}
+
+pub(super) fn end_of_sequence() -> Status {
+    Status::out_of_range("End of sequence")
+}
+
+fn get_next_as_optional(b: &KernelBuilder<'_>) -> Result<Built> {
+    let access = Access::new(b, ITERATOR_TYPE);
+    let spec: Arc<Spec> = declared(b)?.into();
+    Built::waiting(move |op: AsyncOp| {
+        let walk = match access.of_op::<IteratorResource>(&op).and_then(|i| i.walk()) {
+            Ok(walk) => walk,
+            Err(e) => return op.finish(Err(e)),
+        };
+        let spec = spec.clone();
+        run_op(op, async move {
+            let element = next_of(walk).await?;
+            if let Some(element) = &element {
+                check_element(element, &spec)?;
+            }
+            Ok(vec![Tensor::variant(Variant::new(Optional(element)))])
+        });
+    })
+}
+
+fn to_string_handle(b: &KernelBuilder<'_>) -> Result<Built> {
+    let access = Access::new(b, ITERATOR_TYPE);
+    Built::cheap(move |ctx| {
+        if !ctx.input(0)?.shape().is_scalar() {
+            return Err(Status::invalid_argument("resource_handle must be a scalar"));
+        }
+        access.of_ctx::<IteratorResource>(ctx)?;
+        let text = resource_handle::serialize(ctx.handle(0)?);
+        ctx.set_output(0, Tensor::string(text));
+        Ok(())
+    })
+}
+
+fn from_string_handle(b: &KernelBuilder<'_>) -> Result<Built> {
+    let types = b.attrs().dtypes("output_types")?.to_vec();
+    let shapes = b.attrs().shapes("output_shapes")?.to_vec();
+    let wanted = b.handle("", "", ITERATOR_TYPE, vec![]);
+    Built::cheap(move |ctx: &mut OpContext<'_>| {
+        let string = ctx.input(0)?;
+        if !string.shape().is_scalar() {
+            return Err(Status::invalid_argument("string_handle must be a scalar"));
+        }
+        let bytes = string.as_strings()?.first().cloned().unwrap_or_default();
+        let handle = resource_handle::parse(&bytes).ok_or_else(|| {
+            Status::invalid_argument("Could not parse string_handle as a valid ResourceHandle")
+        })?;
+        let device = ctx.device();
+        if handle.device != device.name {
+            return Err(Status::invalid_argument(format!(
+                "Attempted create an iterator on device \"{}\" from handle defined on device \"{}\"",
+                device.name, handle.device
+            )));
+        }
+        crate::queue::check_handle_type(&handle, &wanted)?;
+        let found = device
+            .resources
+            .find::<IteratorResource>(&handle.container, &handle.name);
+        let found = found.ok_or_else(|| {
+            device
+                .resources
+                .not_found(&handle.container, &handle.name, ITERATOR_TYPE)
+        })?;
+        if !types.is_empty() {
+            check_types(&types, &found.spec.types)?;
+        }
+        if !shapes.is_empty() {
+            check_shapes(&shapes, &found.spec.shapes)?;
+        }
+        ctx.set_output(0, Tensor::resource(handle));
+        Ok(())
+    })
+}

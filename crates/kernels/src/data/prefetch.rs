@@ -1,0 +1,202 @@
+//! `Prefetch`: a task of its own that walks ahead and fills a buffer, and the pipe it does it with.
+
+use super::dataset::{Cardinality, Dataset, Got, Iter, Next, Place, Recipe, Stream};
+use super::define;
+use super::task::{TaskHandle, Wakers, spawn};
+use downpour_graph::{Result, Status};
+use downpour_runtime::{Device, OpContext, Registry};
+use parking_lot::Mutex;
+use std::collections::VecDeque;
+use std::future::poll_fn;
+use std::sync::Arc;
+use std::task::Poll;
+
+/// Buffers that tune themselves do not grow beyond this.
+const MAX_TUNED: usize = 512;
+
+pub(super) fn register(r: &mut Registry) {
+    r.add("PrefetchDataset", |_| define::dataset(prefetch));
+}
+
+fn prefetch(ctx: &mut OpContext<'_>) -> Result<Dataset> {
+    let input = define::input(ctx, 0)?;
+    let size = define::int(ctx, 1, "buffer_size")?;
+    if size < -1 {
+        return Err(Status::invalid_argument(
+            "buffer_size must be >= 0 or set buffer_size to be -1 for auto-tuning",
+        ));
+    }
+    let recipe = Prefetch {
+        input: input.clone(),
+        size,
+    };
+    Dataset::new("Prefetch", input.spec().clone(), vec![input], recipe)
+}
+
+struct Prefetch {
+    input: Dataset,
+    /// Elements in the buffer; tuned if negative.
+    size: i64,
+}
+
+impl Recipe for Prefetch {
+    fn open(&self, place: &Place) -> Result<Box<dyn Stream>> {
+        let input = self.input.iterate(place)?;
+        if self.size == 0 {
+            return Ok(Box::new(Through(input)));
+        }
+        Ok(Box::new(Ahead {
+            input: Some(input),
+            device: place.device.clone(),
+            size: usize::try_from(self.size).ok(),
+            running: None,
+        }))
+    }
+    fn cardinality(&self) -> Cardinality {
+        self.input.cardinality()
+    }
+}
+
+/// A walk that changes nothing.
+pub(super) struct Through(pub(super) Iter);
+
+impl Stream for Through {
+    fn next(&mut self) -> Next<'_> {
+        Box::pin(self.0.next())
+    }
+}
+
+struct Ahead {
+    /// The walk, until it is handed to the task at the first element asked for.
+    input: Option<Iter>,
+    device: Arc<Device>,
+    size: Option<usize>,
+    running: Option<(Receiver, TaskHandle)>,
+}
+
+impl Stream for Ahead {
+    fn next(&mut self) -> Next<'_> {
+        Box::pin(async move {
+            if let Some(input) = self.input.take() {
+                let (sender, receiver) = pipe(self.size);
+                let task = spawn(&self.device, walk(input, sender));
+                self.running = Some((receiver, task));
+            }
+            match &mut self.running {
+                Some((receiver, _)) => receiver.next().await,
+                None => Ok(None),
+            }
+        })
+    }
+}
+
+/// Walks to the end, as far ahead as the pipe allows. An error does not end a walk.
+pub(super) async fn walk(mut input: Iter, sender: Sender) {
+    loop {
+        sender.room().await;
+        let got = input.next().await;
+        let ended = matches!(got, Ok(None));
+        sender.push(got);
+        if ended {
+            return;
+        }
+    }
+}
+
+/// A bounded buffer between a walk and whoever takes its elements. Without a size it starts at
+/// one element and doubles whenever it was full and has been emptied, as TensorFlow's does.
+pub(super) fn pipe(size: Option<usize>) -> (Sender, Receiver) {
+    let state = PipeState {
+        items: VecDeque::new(),
+        closed: false,
+        limit: size.unwrap_or(1),
+        tuned: size.is_none(),
+        was_full: false,
+        sender: Wakers::default(),
+        receiver: Wakers::default(),
+    };
+    let shared = Arc::new(Mutex::new(state));
+    (Sender(shared.clone()), Receiver(shared))
+}
+
+struct PipeState {
+    items: VecDeque<Got>,
+    closed: bool,
+    limit: usize,
+    tuned: bool,
+    was_full: bool,
+    sender: Wakers,
+    receiver: Wakers,
+}
+
+/// The end that fills; dropped, it closes the pipe.
+pub(super) struct Sender(Arc<Mutex<PipeState>>);
+
+impl Sender {
+    /// Waits until one more element fits.
+    pub(super) async fn room(&self) {
+        poll_fn(|cx| {
+            let mut pipe = self.0.lock();
+            if pipe.items.len() < pipe.limit {
+                return Poll::Ready(());
+            }
+            pipe.was_full = true;
+            pipe.sender.add(cx);
+            Poll::Pending
+        })
+        .await;
+    }
+
+    pub(super) fn push(&self, got: Got) {
+        let wakers = {
+            let mut pipe = self.0.lock();
+            pipe.items.push_back(got);
+            pipe.receiver.take()
+        };
+        wakers.into_iter().for_each(|w| w.wake());
+    }
+}
+
+impl Drop for Sender {
+    fn drop(&mut self) {
+        let wakers = {
+            let mut pipe = self.0.lock();
+            pipe.closed = true;
+            pipe.receiver.take()
+        };
+        wakers.into_iter().for_each(|w| w.wake());
+    }
+}
+
+/// The end that takes.
+pub(super) struct Receiver(Arc<Mutex<PipeState>>);
+
+impl Receiver {
+    /// The next element, when it is there.
+    pub(super) async fn next(&mut self) -> Got {
+        poll_fn(|cx| self.poll(cx)).await
+    }
+
+    /// As [`Receiver::next`], for whoever looks at several pipes.
+    pub(super) fn poll(&mut self, cx: &std::task::Context<'_>) -> Poll<Got> {
+        let mut pipe = self.0.lock();
+        let Some(got) = pipe.items.pop_front() else {
+            if pipe.closed {
+                return Poll::Ready(Err(Status::internal("a walk ended without saying so")));
+            }
+            if pipe.tuned && pipe.was_full && pipe.limit < MAX_TUNED {
+                pipe.limit *= 2;
+                pipe.was_full = false;
+            }
+            pipe.receiver.add(cx);
+            let wakers = pipe.sender.take();
+            drop(pipe);
+            wakers.into_iter().for_each(|w| w.wake());
+            return Poll::Pending;
+        };
+        let wakers = pipe.sender.take();
+        drop(pipe);
+        wakers.into_iter().for_each(|w| w.wake());
+        Poll::Ready(got)
+    }
+}
