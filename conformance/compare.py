@@ -38,6 +38,7 @@ def normalised(message):
     message = re.sub(r"in binary running on \S+\.", "in binary running on HOST.", message)
     message = re.sub(r"(TensorArray |Stack\[|_stacks|_tensor_arrays|_tensor_array_grads)(\w+?)_\d+\b", r"\1\2_N", message)
     message = re.sub(r"__per_step_\d+", "__per_step_N", message)
+    message = re.sub(r"(\w+Dataset(V\d)?):\d+ transformation", r"\1:N transformation", message)
     return message.strip()
 
 

@@ -1,24 +1,48 @@
-//! The one field of a serialized `tf.data.Options` that changes what a pipeline gives.
+//! What matters of the messages that `tf.data` ops carry as strings: options and metadata.
 
 use crate::coding::Cursor;
 
-/// `deterministic` (field 1), if it is set. Bytes that are no message say nothing.
+/// `deterministic` (field 1 of a serialized `tf.data.Options`), if it is set: the one option that
+/// changes what a pipeline gives. Bytes that are no message say nothing.
 pub fn deterministic(options: &[u8]) -> Option<bool> {
     let mut found = None;
-    let mut cursor = Cursor(options);
+    fields(options, |field| {
+        if let Field::Number(1, value) = field {
+            found = Some(value != 0);
+        }
+    })?;
+    found
+}
+
+/// `name` (field 1 of a serialized `Metadata`), if it is set.
+pub fn metadata_name(metadata: &[u8]) -> Option<String> {
+    let mut found = None;
+    fields(metadata, |field| {
+        if let Field::Bytes(1, value) = field {
+            found = Some(String::from_utf8_lossy(value).into_owned());
+        }
+    })?;
+    found.filter(|name| !name.is_empty())
+}
+
+enum Field<'a> {
+    Number(u32, u64),
+    Bytes(u32, &'a [u8]),
+}
+
+/// Visits the numbers and byte strings of a message; `None` where it is none.
+fn fields<'a>(message: &'a [u8], mut visit: impl FnMut(Field<'a>)) -> Option<()> {
+    let mut cursor = Cursor(message);
     while !cursor.is_empty() {
         let tag = cursor.varint32()?;
         match (tag >> 3, tag & 7) {
-            (1, 0) => found = Some(cursor.varint64()? != 0),
-            (_, 0) => {
-                cursor.varint64()?;
-            }
+            (n, 0) => visit(Field::Number(n, cursor.varint64()?)),
             (_, 1) => {
                 cursor.array::<8>()?;
             }
-            (_, 2) => {
+            (n, 2) => {
                 let length = cursor.length()?;
-                cursor.take(length)?;
+                visit(Field::Bytes(n, cursor.take(length)?));
             }
             (_, 5) => {
                 cursor.array::<4>()?;
@@ -26,18 +50,20 @@ pub fn deterministic(options: &[u8]) -> Option<bool> {
             _ => return None,
         }
     }
-    found
+    Some(())
 }
 
 #[cfg(test)]
 mod tests {
-    use super::deterministic;
+    use super::*;
 
     #[test]
-    fn the_option_is_found_among_others() {
+    fn fields_are_found_among_others() {
         assert_eq!(deterministic(b"\x12\x02ab\x08\x00"), Some(false));
         assert_eq!(deterministic(b"\x08\x01"), Some(true));
         assert_eq!(deterministic(b""), None);
         assert_eq!(deterministic(b"\x12\xff"), None);
+        assert_eq!(metadata_name(b"\x0a\x01m"), Some("m".into()));
+        assert_eq!(metadata_name(b""), None);
     }
 }

@@ -102,6 +102,17 @@ impl FunctionLibrary {
         }
     }
 
+    /// A library of the same functions in which nothing is compiled yet: what it compiles has
+    /// state of its own.
+    pub fn apart(&self) -> FunctionLibrary {
+        FunctionLibrary {
+            registry: self.registry.clone(),
+            device: self.device.clone(),
+            definitions: RwLock::new(self.definitions()),
+            compiled: Mutex::default(),
+        }
+    }
+
     /// The definitions so far.
     pub fn definitions(&self) -> Arc<Functions> {
         self.definitions.read().clone()
@@ -169,12 +180,21 @@ impl Callee {
 
     /// The function for calls outside any step; `captured` follow the arguments of each call.
     pub fn handle(&self, env: &StepEnv, captured: Vec<Tensor>) -> Result<FunctionHandle> {
-        let library = library_of(env)?.clone();
+        self.handle_in(library_of(env)?, &env.device, captured.into())
+    }
+
+    /// As [`Callee::handle`], out of a library of one's choice.
+    pub fn handle_in(
+        &self,
+        library: &Arc<FunctionLibrary>,
+        device: &Arc<Device>,
+        captured: Arc<[Tensor]>,
+    ) -> Result<FunctionHandle> {
         Ok(FunctionHandle {
             function: library.get(self)?,
-            device: env.device.clone(),
-            library,
-            captured: captured.into(),
+            device: device.clone(),
+            library: library.clone(),
+            captured,
         })
     }
 }
@@ -377,7 +397,7 @@ impl FunctionHandle {
     }
 
     /// The inputs it has captured.
-    pub fn captured(&self) -> &[Tensor] {
+    pub fn captured(&self) -> &Arc<[Tensor]> {
         &self.captured
     }
 

@@ -1,5 +1,6 @@
 //! Elements in batches: `Batch`, `PaddedBatch`, and back again, `Unbatch`.
 
+use super::calls::{MapAndBatch, fused};
 use super::dataset::{Cardinality, Dataset, Element, Iter, Next, Place, Recipe, Spec, Stream};
 use super::define::{self, batched};
 use super::sources::row;
@@ -62,6 +63,7 @@ fn batch(ctx: &mut OpContext<'_>, kind: &'static str, drop_at: Option<usize>) ->
         size,
         drop_rest,
         how: Arc::new(batch_elements),
+        fuses: kind != "ParallelBatch",
     };
     Dataset::new(kind, spec, vec![input], recipe)
 }
@@ -75,10 +77,22 @@ pub(super) struct Batch {
     pub(super) size: i64,
     pub(super) drop_rest: bool,
     pub(super) how: Join,
+    /// Whether a map below may be done with it in one.
+    pub(super) fuses: bool,
+}
+
+impl Batch {
+    fn fused(&self, place: &Place) -> Option<MapAndBatch> {
+        let may = self.fuses && place.optimize;
+        may.then(|| fused(&self.input, self.size, self.drop_rest))?
+    }
 }
 
 impl Recipe for Batch {
     fn open(&self, place: &Place) -> Result<Box<dyn Stream>> {
+        if let Some(fused) = self.fused(place) {
+            return fused.open(place);
+        }
         Ok(Box::new(BatchStream {
             input: self.input.iterate(place)?,
             device: place.device.clone(),
@@ -90,6 +104,12 @@ impl Recipe for Batch {
     fn cardinality(&self) -> Cardinality {
         let rest = |n: i64| i64::from(n % self.size != 0 && !self.drop_rest);
         self.input.cardinality().map(|n| n / self.size + rest(n))
+    }
+    fn walk_name(&self, place: &Place) -> Option<&'static str> {
+        self.fused(place).map(|_| "MapAndBatch")
+    }
+    fn is_ahead(&self, place: &Place) -> bool {
+        self.fused(place).is_some()
     }
 }
 

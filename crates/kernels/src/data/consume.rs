@@ -1,6 +1,6 @@
 //! Ops that look at a dataset or use it up: its only element, its size, its records in a file.
 
-use super::dataset::{Dataset, DatasetVariant, Place};
+use super::dataset::{Dataset, DatasetVariant};
 use super::define;
 use super::task::run_op;
 use crate::io::file::path;
@@ -20,8 +20,7 @@ pub(super) fn register(r: &mut Registry) {
             };
             let device = op.env().device.clone();
             run_op(op, async move {
-                let place = Place::named(&device, "SingleElementIterator").with_options(&dataset);
-                let mut walk = dataset.iterate(&place)?;
+                let mut walk = dataset.start(&device, "SingleElementIterator")?;
                 let element = walk.next().await?;
                 let element =
                     element.ok_or_else(|| Status::invalid_argument("Dataset was empty."))?;
@@ -130,8 +129,7 @@ fn to_tf_record() -> Result<Built> {
         run_op(op, async move {
             let stream = storage(&device).create_stream(&file)?;
             let mut writer = RecordWriter::new(stream, Compression::from_option(&compression));
-            let place = Place::named(&device, "ToTFRecordOpIterator").with_options(&dataset);
-            let mut walk = dataset.iterate(&place)?;
+            let mut walk = dataset.start(&device, "ToTFRecordOpIterator")?;
             while let Some(element) = walk.next().await? {
                 for tensor in &element {
                     for record in tensor.as_strings()? {

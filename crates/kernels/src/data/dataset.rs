@@ -9,15 +9,16 @@
 //! Two things a graph decides are bounded here: how deep streams may nest, because polling nests
 //! as deep, and how many streams one walk may open, because `zip(d, d)` doubles them.
 
+use super::prefetch::ahead;
 use super::task::yield_now;
 use downpour_graph::{Result, Status};
-use downpour_runtime::Device;
+use downpour_runtime::{Device, FunctionLibrary};
 use downpour_tensor::{DType, PartialShape, Tensor, Variant, VariantValue};
 use std::any::Any;
 use std::fmt;
 use std::future::Future;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// How deep streams may nest. A level takes one or two KiB of an executor thread's 16 MiB.
 const MAX_DEPTH: u32 = 1500;
@@ -80,6 +81,22 @@ pub(super) trait Recipe: Send + Sync {
     fn cardinality(&self) -> Cardinality {
         Cardinality::Unknown
     }
+
+    /// What the walk at `place` is called in prefixes, where that depends on the place.
+    fn walk_name(&self, _place: &Place) -> Option<&'static str> {
+        None
+    }
+
+    /// Whether its walks run beside whoever takes their elements, so that a buffer in front of
+    /// them would win nothing.
+    fn is_ahead(&self, _place: &Place) -> bool {
+        false
+    }
+
+    /// The part of the recipe that a fusion with what follows may take over.
+    fn as_any(&self) -> Option<&dyn Any> {
+        None
+    }
 }
 
 /// The state of one walk. Must stay sound when a future of `next` is dropped half way: what was
@@ -87,6 +104,11 @@ pub(super) trait Recipe: Send + Sync {
 pub(super) trait Stream: Send {
     /// The next element.
     fn next(&mut self) -> Next<'_>;
+
+    /// The next element if it is there already and only has to be handed out.
+    fn ready(&mut self) -> Option<Got> {
+        None
+    }
 }
 
 /// Where a walk takes place.
@@ -98,29 +120,40 @@ pub(super) struct Place {
     /// Whether the order of elements must not depend on who is ready first, where a dataset leaves
     /// that to the pipeline's options.
     pub(super) deterministic: bool,
+    /// Whether the pipeline may be changed where nobody sees it but in speed. TensorFlow
+    /// optimizes the pipelines of iterators, not those that functions make inside of them.
+    pub(super) optimize: bool,
+    /// Functions with state of their own, one of each for a whole iterator.
+    functions: Arc<OnceLock<Arc<FunctionLibrary>>>,
     depth: u32,
 }
 
 impl Place {
-    /// The place of a walk that starts at an iterator.
-    pub(super) fn root(device: &Arc<Device>) -> Place {
-        Place::named(device, "Iterator::Root")
-    }
-
-    /// The place of a walk with a prefix of its own.
-    pub(super) fn named(device: &Arc<Device>, prefix: &str) -> Place {
+    /// The place of a walk that nothing is known of yet.
+    pub(super) fn new(device: &Arc<Device>, prefix: &str) -> Place {
         Place {
             device: device.clone(),
             prefix: prefix.into(),
             deterministic: true,
+            optimize: false,
+            functions: Arc::default(),
             depth: 0,
         }
     }
 
-    /// The same place for a walk over `dataset`, whose options then hold.
-    pub(super) fn with_options(mut self, dataset: &Dataset) -> Place {
-        self.deterministic = dataset.deterministic().unwrap_or(true);
-        self
+    /// The library in which this iterator's functions have their state: made out of `library` at
+    /// the first need.
+    pub(super) fn functions(&self, library: &FunctionLibrary) -> &Arc<FunctionLibrary> {
+        self.functions.get_or_init(|| Arc::new(library.apart()))
+    }
+
+    /// The place of a dataset that a function made for element `i` of the walk here.
+    pub(super) fn inner(&self, i: u64) -> Place {
+        Place {
+            prefix: format!("{}[{i}]", self.prefix).into(),
+            optimize: false,
+            ..self.clone()
+        }
     }
 
     /// The place below this one that errors call `prefix`, no deeper.
@@ -137,7 +170,8 @@ impl Place {
 pub(super) struct Kind {
     /// The dataset's: `Repeat`.
     name: &'static str,
-    /// What its iterators are called in prefixes: `FiniteRepeat`.
+    /// What its iterators are called in prefixes: `FiniteRepeat`. Empty for one that only says
+    /// something about its input.
     walk: &'static str,
 }
 
@@ -183,7 +217,7 @@ impl Dataset {
         if depth > MAX_DEPTH {
             return Err(too_deep());
         }
-        let deterministic = inputs.iter().filter_map(|i| i.0.deterministic).last();
+        let deterministic = inputs.iter().filter_map(|i| i.0.deterministic).next_back();
         if streams > MAX_STREAMS {
             return Err(Status::resource_exhausted(format!(
                 "a dataset that opens {streams} iterators at once is refused; {MAX_STREAMS} are allowed"
@@ -208,11 +242,6 @@ impl Dataset {
         self
     }
 
-    /// The option `deterministic` of this dataset.
-    pub(super) fn deterministic(&self) -> Option<bool> {
-        self.0.deterministic
-    }
-
     /// TensorFlow's type, without `Dataset`.
     pub(super) fn kind(&self) -> &'static str {
         self.0.kind.name
@@ -230,20 +259,47 @@ impl Dataset {
         self.0.recipe.cardinality()
     }
 
+    /// Starts a walk for an op; `name` is what its place is called. As TensorFlow does, the walk is
+    /// optimized and has a buffer behind it where it does not end in one.
+    pub(super) fn start(&self, device: &Arc<Device>, name: &str) -> Result<Iter> {
+        let mut place = Place::new(device, &format!("{name}::Root"));
+        place.deterministic = self.0.deterministic.unwrap_or(true);
+        place.optimize = true;
+        if self.is_ahead(&place) {
+            self.iterate(&place)
+        } else {
+            ahead(self, &place)
+        }
+    }
+
     /// Starts a walk below `place`.
     pub(super) fn iterate(&self, place: &Place) -> Result<Iter> {
         if place.depth + self.0.depth > MAX_DEPTH {
             return Err(too_deep());
         }
-        let place = Place {
-            prefix: format!("{}::{}", place.prefix, self.0.kind.walk).into(),
-            depth: place.depth + 1,
-            ..place.clone()
-        };
+        let name = self.0.recipe.walk_name(place).unwrap_or(self.0.kind.walk);
+        let mut place = place.clone();
+        place.depth += 1;
+        if !name.is_empty() {
+            place.prefix = format!("{}::{name}", place.prefix).into();
+        }
         Ok(Iter {
             stream: Some(self.0.recipe.open(&place)?),
             calls: 0,
         })
+    }
+
+    /// Whether a walk at `place` runs beside whoever takes its elements.
+    pub(super) fn is_ahead(&self, place: &Place) -> bool {
+        match self.0.kind.walk {
+            "" => self.0.inputs.first().is_some_and(|i| i.is_ahead(place)),
+            _ => self.0.recipe.is_ahead(place),
+        }
+    }
+
+    /// The recipe, for whoever can do the work of two at once.
+    pub(super) fn recipe<R: 'static>(&self) -> Option<&R> {
+        self.0.recipe.as_any()?.downcast_ref()
     }
 
     /// The dataset as a scalar variant.
@@ -313,5 +369,14 @@ impl Iter {
             self.stream = None;
         }
         got
+    }
+
+    /// The next element if it is there already and only has to be handed out.
+    pub(super) fn ready(&mut self) -> Option<Got> {
+        let got = self.stream.as_mut()?.ready()?;
+        if let Ok(None) = got {
+            self.stream = None;
+        }
+        Some(got)
     }
 }

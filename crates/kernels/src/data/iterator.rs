@@ -4,14 +4,16 @@
 //! its own; when its step is cancelled the task is dropped, and the iterator stays usable.
 
 use super::anonymous::{Anonymous, delete};
-use super::dataset::{Dataset, Element, Got, Iter, Place, Spec};
+use super::dataset::{Dataset, Element, Got, Iter, Spec};
 use super::define::{check_shapes, check_types, declared};
 use super::task::{Turnstile, run_op};
 use crate::list::optional::Optional;
 use crate::queue::door::{Access, Home};
 use downpour_formats::resource_handle;
-use downpour_graph::{Result, Status};
-use downpour_runtime::{AsyncOp, Built, Device, KernelBuilder, OpContext, Registry, Resource};
+use downpour_graph::{Code, Result, Status};
+use downpour_runtime::{
+    AsyncOp, Built, Callee, Device, KernelBuilder, OpContext, Registry, Resource,
+};
 use downpour_tensor::{DType, PartialShape, Tensor, Variant};
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -37,6 +39,7 @@ pub(super) fn register(r: &mut Registry) {
             })
         });
     }
+    r.add("OneShotIterator", one_shot);
     r.add("MakeIterator", make);
     for op in ["IteratorGetNext", "IteratorGetNextSync"] {
         r.add(op, get_next);
@@ -82,13 +85,16 @@ impl IteratorResource {
 
     /// Starts a walk over `dataset` in place of any there was.
     pub(super) fn start(&self, device: &Arc<Device>, dataset: &Dataset) -> Result<()> {
-        let place = Place::root(device).with_options(dataset);
-        let walk = dataset.iterate(&place)?;
+        let walk = dataset.start(device, "Iterator")?;
         check_types(&self.spec.types, &dataset.spec().types)?;
         check_shapes(&self.spec.shapes, &dataset.spec().shapes)?;
         let old = self.walk.lock().replace(Arc::new(Turnstile::new(walk)));
         drop(old);
         Ok(())
+    }
+
+    fn is_started(&self) -> bool {
+        self.walk.lock().is_some()
     }
 
     fn walk(&self) -> Result<Arc<Turnstile<Iter>>> {
@@ -98,6 +104,11 @@ impl IteratorResource {
             )
         })
     }
+}
+
+/// The next element, where it only has to be handed out: not worth a task.
+fn ready(walk: &Turnstile<Iter>) -> Option<Got> {
+    walk.try_enter()?.ready()
 }
 
 async fn next_of(walk: Arc<Turnstile<Iter>>) -> Got {
@@ -114,6 +125,104 @@ fn iterator(b: &KernelBuilder<'_>) -> Result<Built> {
         check_shapes(&spec.shapes, &found.spec.shapes)?;
         home.emit(ctx)
     })
+}
+
+/// How far a one-shot iterator's walk has come.
+enum OneShot {
+    New,
+    /// Its dataset is being made; these wait for it.
+    Starting(Vec<AsyncOp>),
+    Started,
+    Failed(Status),
+}
+
+fn one_shot(b: &KernelBuilder<'_>) -> Result<Built> {
+    let shot = Arc::new(Shot {
+        spec: declared(b)?,
+        factory: b.callee("dataset_factory")?,
+        home: Home::new(b, ITERATOR_TYPE)?,
+        state: Mutex::new(OneShot::New),
+    });
+    Built::waiting(move |op| shot.emit(op))
+}
+
+struct Shot {
+    spec: Spec,
+    factory: Callee,
+    home: Home<IteratorResource>,
+    state: Mutex<OneShot>,
+}
+
+impl Shot {
+    /// Ends `op` with the handle, when the walk has started.
+    fn emit(self: &Arc<Self>, op: AsyncOp) {
+        let outcome = {
+            let mut state = self.state.lock();
+            match &mut *state {
+                OneShot::Started => Ok(vec![self.home.handle()]),
+                OneShot::Failed(status) => Err(status.clone()),
+                OneShot::Starting(waiting) => return waiting.push(op),
+                OneShot::New => {
+                    *state = OneShot::Starting(vec![]);
+                    drop(state);
+                    return self.start(op);
+                }
+            }
+        };
+        op.finish(outcome);
+    }
+
+    /// Makes the dataset and starts the walk; the first run of the op does this for all.
+    fn start(self: &Arc<Self>, op: AsyncOp) {
+        let caller = match op.caller() {
+            Ok(caller) => caller,
+            Err(e) => return self.started(op, Err(e)),
+        };
+        let (shot, device) = (self.clone(), op.env().device.clone());
+        caller.call(&self.factory, vec![], move |made| {
+            let work = device.clone();
+            // Opening a pipeline takes stack by its depth, and reads files.
+            device.spawn(move || {
+                let started = made.and_then(|made| shot.walk(&work, &made));
+                shot.started(op, started);
+            });
+        });
+    }
+
+    fn walk(&self, device: &Arc<Device>, made: &[Tensor]) -> Result<()> {
+        let [dataset] = made else {
+            return Err(Status::invalid_argument(
+                "The `dataset_factory` function must return a single scalar of dtype DT_VARIANT.",
+            ));
+        };
+        let dataset = Dataset::from_tensor(dataset)?;
+        let create = || Ok(IteratorResource::new(self.spec.clone()));
+        let iterator = self.home.get_in(&device.resources, create)?;
+        check_types(&self.spec.types, &iterator.spec.types)?;
+        check_shapes(&self.spec.shapes, &iterator.spec.shapes)?;
+        if iterator.is_started() {
+            // Another session has started it under the same name.
+            return Ok(());
+        }
+        iterator.start(device, dataset)
+    }
+
+    fn started(&self, op: AsyncOp, outcome: Result<()>) {
+        let next = match &outcome {
+            Ok(()) => OneShot::Started,
+            // A cancelled step says nothing about the next one.
+            Err(e) if e.code == Code::Cancelled => OneShot::New,
+            Err(e) => OneShot::Failed(e.clone()),
+        };
+        let before = std::mem::replace(&mut *self.state.lock(), next);
+        let waiting = match before {
+            OneShot::Starting(waiting) => waiting,
+            _ => vec![],
+        };
+        for op in std::iter::once(op).chain(waiting) {
+            op.finish(outcome.clone().map(|()| vec![self.home.handle()]));
+        }
+    }
 }
 
 fn make(b: &KernelBuilder<'_>) -> Result<Built> {
@@ -144,6 +253,12 @@ fn check_element(element: &Element, declared: &Spec) -> Result<()> {
     check_shapes(&declared.shapes, &shapes)
 }
 
+fn declared_element(got: Got, declared: &Spec) -> Result<Vec<Tensor>> {
+    let element = got?.ok_or_else(end_of_sequence)?;
+    check_element(&element, declared)?;
+    Ok(element)
+}
+
 fn get_next(b: &KernelBuilder<'_>) -> Result<Built> {
     let access = Access::new(b, ITERATOR_TYPE);
     let spec: Arc<Spec> = declared(b)?.into();
@@ -152,13 +267,14 @@ fn get_next(b: &KernelBuilder<'_>) -> Result<Built> {
             Ok(walk) => walk,
             Err(e) => return op.finish(Err(e)),
         };
+        if let Some(got) = ready(&walk) {
+            return op.finish(declared_element(got, &spec));
+        }
         let spec = spec.clone();
-        run_op(op, async move {
-            let element = next_of(walk).await?;
-            let element = element.ok_or_else(end_of_sequence)?;
-            check_element(&element, &spec)?;
-            Ok(element)
-        });
+        run_op(
+            op,
+            async move { declared_element(next_of(walk).await, &spec) },
+        );
     })
 }
 

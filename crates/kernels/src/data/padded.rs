@@ -81,6 +81,7 @@ fn make(ctx: &mut OpContext<'_>, shapes: usize, v2: bool) -> Result<Dataset> {
         size,
         drop_rest,
         how: Arc::new(how),
+        fuses: false,
     };
     let kind = if v2 { "PaddedBatchV2" } else { "PaddedBatch" };
     Dataset::new(kind, spec, vec![input], recipe)
@@ -111,9 +112,9 @@ fn pad(
         for ((have, wanted), &is) in dims.iter_mut().zip(wanted).zip(part.dims()) {
             match wanted {
                 Some(wanted) if is > *wanted => {
-                    return Err(Status::data_loss(format!(
-                        "Attempted to pad to a smaller size than the input element."
-                    )));
+                    return Err(Status::data_loss(
+                        "Attempted to pad to a smaller size than the input element.",
+                    ));
                 }
                 Some(_) => {}
                 None => *have = is.max(*have),

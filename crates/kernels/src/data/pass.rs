@@ -9,6 +9,7 @@ use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 
 pub(super) fn register(r: &mut Registry) {
     r.add("OptionsDataset", options);
+    r.add("RewriteDataset", |_| same("Rewrite"));
     r.add("FinalizeDataset", |_| same("Finalize"));
     r.add("ModelDataset", |_| same("Model"));
     r.add("OptimizeDataset", |_| same("Optimize"));
@@ -43,7 +44,7 @@ pub(super) fn register(r: &mut Registry) {
 
 fn pass(kind: &'static str, input: Dataset) -> Result<Dataset> {
     let recipe = Pass(input.clone());
-    Dataset::new(kind, input.spec().clone(), vec![input], recipe)
+    Dataset::new((kind, ""), input.spec().clone(), vec![input], recipe)
 }
 
 fn same(kind: &'static str) -> Result<Built> {

@@ -55,6 +55,16 @@ impl Recipe for Prefetch {
     fn cardinality(&self) -> Cardinality {
         self.input.cardinality()
     }
+    fn is_ahead(&self, _: &Place) -> bool {
+        true
+    }
+}
+
+/// A walk over `dataset` with a buffer in front of it that tunes itself.
+pub(super) fn ahead(dataset: &Dataset, place: &Place) -> Result<Iter> {
+    let input = dataset.clone();
+    let recipe = Prefetch { input, size: -1 };
+    Dataset::new("Prefetch", dataset.spec().clone(), vec![], recipe)?.iterate(place)
 }
 
 /// A walk that changes nothing.
@@ -87,6 +97,10 @@ impl Stream for Ahead {
                 None => Ok(None),
             }
         })
+    }
+
+    fn ready(&mut self) -> Option<Got> {
+        self.running.as_mut()?.0.ready()
     }
 }
 
@@ -198,5 +212,15 @@ impl Receiver {
         drop(pipe);
         wakers.into_iter().for_each(|w| w.wake());
         Poll::Ready(got)
+    }
+
+    /// The next element, if it is there.
+    pub(super) fn ready(&mut self) -> Option<Got> {
+        let (got, wakers) = {
+            let mut pipe = self.0.lock();
+            (pipe.items.pop_front()?, pipe.sender.take())
+        };
+        wakers.into_iter().for_each(|w| w.wake());
+        Some(got)
     }
 }

@@ -161,10 +161,11 @@ impl Recipe for Repeat {
             return Ok(Box::new(Empty));
         }
         Ok(Box::new(RepeatStream {
-            walk: self.input.iterate(place)?,
+            walk: self.input.iterate(&epoch(place, 0))?,
             input: self.input.clone(),
             place: place.clone(),
             left: u64::try_from(self.count).ok(),
+            begun: 1,
             fresh: true,
         }))
     }
@@ -179,12 +180,18 @@ impl Recipe for Repeat {
     }
 }
 
+/// The place of walk `i` of a repetition.
+fn epoch(place: &Place, i: u64) -> Place {
+    place.renamed(format!("{}[{i}]", place.prefix))
+}
+
 struct RepeatStream {
     input: Dataset,
     place: Place,
     walk: Iter,
     /// How many more walks, this one included, or `None` for no end.
     left: Option<u64>,
+    begun: u64,
     /// Whether this walk has given nothing yet.
     fresh: bool,
 }
@@ -214,7 +221,8 @@ impl Stream for RepeatStream {
                     *left -= 1;
                 }
                 if self.left != Some(0) {
-                    self.walk = self.input.iterate(&self.place)?;
+                    self.walk = self.input.iterate(&epoch(&self.place, self.begun))?;
+                    self.begun += 1;
                 }
             }
         })

@@ -63,6 +63,14 @@ pub(super) fn spawn(
     TaskHandle(task)
 }
 
+/// As [`spawn`], for work that nobody waits for and nobody stops.
+pub(super) fn spawn_detached(
+    device: &Arc<Device>,
+    work: impl Future<Output = ()> + Send + 'static,
+) {
+    std::mem::forget(spawn(device, work));
+}
+
 impl Wake for Task {
     fn wake(self: Arc<Self>) {
         self.wake_by_ref();
@@ -169,6 +177,16 @@ impl<T> Turnstile<T> {
             waiting: VecDeque::new(),
             called: None,
         }))
+    }
+
+    /// The turn, if nobody has it or waits for it.
+    pub(super) fn try_enter(&self) -> Option<Turn<'_, T>> {
+        let mut line = self.0.lock();
+        if line.called.is_some() || !line.waiting.is_empty() {
+            return None;
+        }
+        let value = Some(line.value.take()?);
+        Some(Turn { stile: self, value })
     }
 
     /// Waits for the turn.
@@ -292,6 +310,118 @@ impl Wakers {
     /// Those who waited, to be woken outside the lock.
     pub(super) fn take(&mut self) -> Vec<Waker> {
         std::mem::take(&mut self.0)
+    }
+}
+
+/// A number of permits, for which callers wait in the order in which they asked.
+#[derive(Clone)]
+pub(super) struct Permits(Arc<Mutex<PermitState>>);
+
+struct PermitState {
+    free: usize,
+    next: u64,
+    waiting: VecDeque<(u64, Waker)>,
+    /// Who was given a permit but has not come for it yet.
+    called: Vec<u64>,
+}
+
+/// A permit; given back when dropped.
+pub(super) struct Permit(Permits);
+
+impl Permits {
+    pub(super) fn new(count: usize) -> Permits {
+        Permits(Arc::new(Mutex::new(PermitState {
+            free: count.max(1),
+            next: 0,
+            waiting: VecDeque::new(),
+            called: Vec::new(),
+        })))
+    }
+
+    /// Waits for a permit.
+    pub(super) async fn take(&self) -> Permit {
+        let mut wait = PermitWait {
+            permits: self,
+            number: None,
+        };
+        poll_fn(|cx| wait.poll(cx)).await;
+        Permit(self.clone())
+    }
+
+    fn give_back(&self) {
+        let waker = {
+            let mut state = self.0.lock();
+            match state.waiting.pop_front() {
+                Some((number, waker)) => {
+                    state.called.push(number);
+                    Some(waker)
+                }
+                None => {
+                    state.free += 1;
+                    None
+                }
+            }
+        };
+        if let Some(waker) = waker {
+            waker.wake();
+        }
+    }
+}
+
+impl Drop for Permit {
+    fn drop(&mut self) {
+        self.0.give_back();
+    }
+}
+
+struct PermitWait<'a> {
+    permits: &'a Permits,
+    number: Option<u64>,
+}
+
+impl PermitWait<'_> {
+    fn poll(&mut self, cx: &Context<'_>) -> Poll<()> {
+        let mut state = self.permits.0.lock();
+        match self.number {
+            None if state.free > 0 && state.waiting.is_empty() => {
+                state.free -= 1;
+                return Poll::Ready(());
+            }
+            None => {
+                let number = state.next;
+                state.next += 1;
+                state.waiting.push_back((number, cx.waker().clone()));
+                self.number = Some(number);
+            }
+            Some(number) => {
+                if let Some(at) = state.called.iter().position(|n| *n == number) {
+                    state.called.swap_remove(at);
+                    self.number = None;
+                    return Poll::Ready(());
+                }
+                if let Some(place) = state.waiting.iter_mut().find(|p| p.0 == number) {
+                    place.1 = cx.waker().clone();
+                }
+            }
+        }
+        Poll::Pending
+    }
+}
+
+impl Drop for PermitWait<'_> {
+    fn drop(&mut self) {
+        let Some(number) = self.number else {
+            return;
+        };
+        let called = {
+            let mut state = self.permits.0.lock();
+            state.waiting.retain(|p| p.0 != number);
+            let at = state.called.iter().position(|n| *n == number);
+            at.map(|at| state.called.swap_remove(at))
+        };
+        if called.is_some() {
+            self.permits.give_back();
+        }
     }
 }
 

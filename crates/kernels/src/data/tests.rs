@@ -50,7 +50,7 @@ pub(super) fn block_on<T: Send + 'static>(
 
 pub(super) fn walk(device: &Arc<Device>, dataset: &Tensor) -> Iter {
     let dataset = Dataset::from_tensor(dataset).unwrap();
-    dataset.iterate(&Place::root(device)).unwrap()
+    dataset.iterate(&Place::new(device, "Test")).unwrap()
 }
 
 pub(super) fn value(got: Got) -> Option<i64> {

@@ -6,7 +6,7 @@ mod array_ops;
 mod list_cuts;
 mod list_ops;
 mod map;
-mod optional;
+pub(crate) mod optional;
 pub(crate) mod pieces;
 mod shapes;
 mod stack;

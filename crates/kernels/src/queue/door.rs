@@ -84,34 +84,50 @@ impl<R: Resource> Home<R> {
         ctx: &OpContext<'_>,
         create: impl FnOnce() -> Result<R>,
     ) -> Result<Arc<R>> {
+        self.get_in(&ctx.device().resources, create)
+    }
+
+    /// As [`Home::get`], for a waiting op. The object leaves with the kernel if it is private.
+    pub(crate) fn get_in(
+        &self,
+        resources: &Arc<ResourceManager>,
+        create: impl FnOnce() -> Result<R>,
+    ) -> Result<Arc<R>> {
         if !self.private && self.name.starts_with('_') {
             return Err(Status::invalid_argument(format!(
                 "shared_name cannot start with '_':{}",
                 self.name
             )));
         }
-        let resources = &ctx.device().resources;
-        resources.find_or_create(&self.container, &self.name, create)
+        let found = resources.find_or_create(&self.container, &self.name, create)?;
+        let mut made = self.made.lock();
+        if made.is_none() {
+            let strings = vec![
+                self.container.clone().into_bytes().into(),
+                self.name.clone().into_bytes().into(),
+            ];
+            let reference = Variable::with_value(Tensor::strings(strings, [2])?);
+            *made = Some((Arc::new(reference), resources.clone()));
+        }
+        Ok(found)
+    }
+
+    /// The handle, for a node whose output is a resource.
+    pub(crate) fn handle(&self) -> Tensor {
+        Tensor::resource(self.handle.clone())
     }
 
     /// Sets output 0 to the handle.
     pub(crate) fn emit(&self, ctx: &mut OpContext<'_>) -> Result<()> {
-        let mut made = self.made.lock();
-        let reference = match &*made {
-            Some((reference, _)) => reference.clone(),
-            None => {
-                let strings = vec![
-                    self.container.clone().into_bytes().into(),
-                    self.name.clone().into_bytes().into(),
-                ];
-                let reference = Arc::new(Variable::with_value(Tensor::strings(strings, [2])?));
-                *made = Some((reference.clone(), ctx.device().resources.clone()));
-                reference
-            }
-        };
         match self.door {
-            Door::Ref => ctx.set_output_ref(0, reference),
-            Door::Resource => ctx.set_output(0, Tensor::resource(self.handle.clone())),
+            Door::Ref => {
+                let made = self.made.lock();
+                let (reference, _) = made
+                    .as_ref()
+                    .ok_or_else(|| Status::internal("a handle is asked for before its object"))?;
+                ctx.set_output_ref(0, reference.clone());
+            }
+            Door::Resource => ctx.set_output(0, self.handle()),
         }
         Ok(())
     }

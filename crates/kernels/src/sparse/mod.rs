@@ -15,7 +15,7 @@ mod ragged_dense;
 mod reduce;
 mod segment;
 mod segment_rows;
-mod serialize;
+pub(crate) mod serialize;
 mod sets;
 mod store;
 

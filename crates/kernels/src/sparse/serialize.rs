@@ -29,7 +29,7 @@ pub(crate) fn register(r: &mut Registry) {
 
 /// A tensor as an element of a variant tensor.
 #[derive(Debug)]
-struct Held(Tensor);
+pub(crate) struct Held(pub(crate) Tensor);
 
 impl VariantValue for Held {
     fn type_name(&self) -> &str {
