@@ -79,8 +79,8 @@ impl Drop for Running {
 /// A step fed and fetched bit by bit whose other parts run elsewhere.
 struct SpreadStep {
     local: Arc<dyn PartialStep>,
-    /// Ends the parts elsewhere.
-    rest: Canceller,
+    /// Ends all parts.
+    all: Canceller,
 }
 
 impl PartialStep for SpreadStep {
@@ -93,18 +93,11 @@ impl PartialStep for SpreadStep {
     }
 
     fn cancel(&self, reason: Status) {
-        self.local.cancel(reason.clone());
-        (self.rest)(reason);
+        (self.all)(reason);
     }
 
     fn on_end(&self, done: Box<dyn FnOnce(Result<()>) + Send>) {
-        let rest = self.rest.clone();
-        self.local.on_end(Box::new(move |outcome| {
-            if let Err(e) = &outcome {
-                rest(e.clone());
-            }
-            done(outcome);
-        }));
+        self.local.on_end(done);
     }
 }
 
@@ -358,10 +351,7 @@ impl Session {
                 trace,
                 shared,
             };
-            let task = self.tasks.get(part.task);
-            let ended = gather.part(part.task);
-            let cancel = task.run_graph(&self.handle, part.handle, step, ended);
-            gather.cancel_with(cancel);
+            self.run_part(&gather, part, step);
         }
         gather.canceller()
     }
@@ -380,24 +370,34 @@ impl Session {
         let local = &self.tasks.local;
         let step = local.start_partial(&self.handle, own.handle, step_id, shared)?;
         let others: Vec<Part> = plan.parts.iter().filter(|p| p.task != 0).cloned().collect();
-        if !others.is_empty() {
-            let rest = Registered {
-                parts: others,
-                request: Request::default(),
-                feed_types: Vec::new(),
-                graph: Graph::default(),
-            };
-            let (fails, session, gone) = (step.clone(), self.clone(), rest.parts.clone());
-            let done = Box::new(move |outcome: Result<StepEnd>| {
-                if let Err(e) = outcome {
-                    fails.cancel(e);
-                }
-                session.deregister(&gone);
-            });
-            let rest = self.launch(&rest, step_id, Vec::new(), false, done);
-            return Ok(Arc::new(SpreadStep { local: step, rest }));
+        if others.is_empty() {
+            return Ok(step);
         }
-        Ok(step)
+        let (session, gone) = (self.clone(), others.clone());
+        let done = Box::new(move |_| session.deregister(&gone));
+        let gather = Gather::new(self.clone(), step_id, others.len() + 1, true, done);
+        let ended = gather.part(0);
+        step.on_end(Box::new(move |outcome| {
+            ended(outcome.map(|()| StepEnd::default()));
+        }));
+        let fails = step.clone();
+        gather.cancel_with(Arc::new(move |reason| fails.cancel(reason)));
+        for part in &others {
+            let start = StepStart {
+                step_id,
+                shared,
+                ..Default::default()
+            };
+            self.run_part(&gather, part, start);
+        }
+        let all = gather.canceller();
+        Ok(Arc::new(SpreadStep { local: step, all }))
+    }
+
+    fn run_part(&self, gather: &Arc<Gather>, part: &Part, step: StepStart) {
+        let task = self.tasks.get(part.task);
+        let ended = gather.part(part.task);
+        gather.cancel_with(task.run_graph(&self.handle, part.handle, step, ended));
     }
 
     /// How long a step may take when its own options do not say.

@@ -10,6 +10,7 @@ mod peers;
 mod remote;
 mod server;
 mod task;
+mod watch;
 
 pub use cluster::{ClusterError, ClusterSpec};
 pub use dedup::RecentRequests;

@@ -25,6 +25,8 @@ pub struct Limits {
     pub keepalive: Duration,
     /// How long connecting to another task may take before the call fails.
     pub connect: Duration,
+    /// How long a task that others wait for may be silent before it counts as lost.
+    pub silence: Duration,
     /// How long to wait for open calls when the server stops.
     pub drain: Duration,
 }
@@ -41,6 +43,7 @@ impl Default for Limits {
             header_bytes: 64 << 10,
             keepalive: Duration::from_secs(60),
             connect: Duration::from_secs(5),
+            silence: Duration::from_secs(8),
             drain: Duration::from_secs(2),
         }
     }

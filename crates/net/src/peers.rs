@@ -2,6 +2,7 @@
 //! again whenever it breaks.
 
 use crate::task::Reply;
+use crate::watch::Watch;
 use crate::{ClusterSpec, Limits};
 use downpour_graph::{Code, DeviceName, Result, Status};
 use downpour_tensor::Tensor;
@@ -23,6 +24,7 @@ pub struct Peers {
     /// `/job:J/replica:0/task:N` → `host:port`.
     addresses: BTreeMap<String, String>,
     clients: Mutex<HashMap<String, Client>>,
+    watches: Mutex<HashMap<String, Arc<Watch>>>,
     limits: Limits,
     runtime: tokio::runtime::Handle,
 }
@@ -44,6 +46,7 @@ impl Peers {
             own: own.to_owned(),
             addresses,
             clients: Mutex::default(),
+            watches: Mutex::default(),
             limits,
             runtime: tokio::runtime::Handle::current(),
         }
@@ -93,6 +96,38 @@ impl Peers {
         Ok(client)
     }
 
+    /// Waits for a call to `task`, and for its loss.
+    pub(crate) async fn watched<T>(
+        self: &Arc<Self>,
+        task: &str,
+        call: impl Future<Output = Result<T>>,
+    ) -> Result<T> {
+        let watch = self
+            .watches
+            .lock()
+            .entry(task.to_owned())
+            .or_default()
+            .clone();
+        let lost = watch.lost();
+        tokio::pin!(lost);
+        let (_open, first) = watch.enter();
+        if first {
+            let (peers, watch, task) = (self.clone(), watch.clone(), task.to_owned());
+            let client = self.client(&task)?;
+            self.spawn(async move {
+                let peer = format!("{task} at {}", peers.address(&task).unwrap_or("?"));
+                if !watch.keep(client, &peer, peers.limits.silence).await {
+                    peers.clients.lock().remove(&task);
+                }
+            });
+        }
+        tokio::select! {
+            biased;
+            outcome = call => outcome,
+            reason = &mut lost => Err(reason),
+        }
+    }
+
     /// What a failed call to `task` says, in the words TensorFlow's recovery expects.
     pub(crate) fn failed(&self, task: &str, error: &tonic::Status) -> Status {
         let status = from_tonic(error);
@@ -135,10 +170,12 @@ impl Peers {
                 request_id,
             };
             let mut client = peers.client(&task)?;
-            let reply = client
-                .recv_tensor(request.encode()?)
-                .await
-                .map_err(|e| peers.failed(&task, &e))?;
+            let request = request.encode()?;
+            let call = async {
+                let reply = client.recv_tensor(request).await;
+                reply.map_err(|e| peers.failed(&task, &e))
+            };
+            let reply = peers.watched(&task, call).await?;
             let reply = RecvTensorResponse::decode(reply.into_inner(), &Budget::default())?;
             Ok((!reply.is_dead).then_some(reply.tensor))
         })

@@ -1,7 +1,6 @@
 //! A task of another process, driven over its WorkerService.
 
 use crate::Peers;
-use crate::peers::Client;
 use crate::task::{Canceller, Done, GraphOptions, NewSession, Reply, StepEnd, StepStart, Task};
 use downpour_graph::{Code, Graph, Result, Status};
 use downpour_wire::messages::{
@@ -31,7 +30,6 @@ pub struct RemoteTask {
     name: String,
     devices: Vec<DeviceAttributes>,
     peers: Arc<Peers>,
-    client: Client,
     /// Graph handles of the task, by ours.
     graphs: Arc<Mutex<(u64, HashMap<u64, String>)>>,
     random: fn() -> u64,
@@ -73,7 +71,6 @@ impl RemoteTask {
             name: name.to_owned(),
             devices: Vec::new(),
             peers: peers.clone(),
-            client: peers.client(name)?,
             graphs: Arc::default(),
             random,
         })
@@ -107,13 +104,14 @@ impl Task for RemoteTask {
             master_incarnation: session.master_incarnation,
             ..Default::default()
         };
-        let (mut client, peers, name) =
-            (self.client.clone(), self.peers.clone(), self.name.clone());
+        let (peers, name) = (self.peers.clone(), self.name.clone());
         Box::pin(async move {
-            client
-                .create_worker_session(request.encode()?)
-                .await
-                .map_err(|e| peers.failed(&name, &e))?;
+            let (mut client, request) = (peers.client(&name)?, request.encode()?);
+            let call = async {
+                let reply = client.create_worker_session(request).await;
+                reply.map_err(|e| peers.failed(&name, &e))
+            };
+            peers.watched(&name, call).await?;
             Ok(())
         })
     }
@@ -122,9 +120,9 @@ impl Task for RemoteTask {
         let request = DeleteWorkerSessionRequest {
             session_handle: session.to_owned(),
         };
-        let mut client = self.client.clone();
+        let client = self.peers.client(&self.name);
         self.peers.spawn(async move {
-            if let Ok(request) = request.encode() {
+            if let (Ok(mut client), Ok(request)) = (client, request.encode()) {
                 let farewell = client.delete_worker_session(request);
                 // A task that is gone has forgotten already.
                 let _ = tokio::time::timeout(FAREWELL, farewell).await;
@@ -144,8 +142,7 @@ impl Task for RemoteTask {
             graph_options: config,
             ..Default::default()
         };
-        let (mut client, peers, name) =
-            (self.client.clone(), self.peers.clone(), self.name.clone());
+        let (peers, name) = (self.peers.clone(), self.name.clone());
         let number = {
             let mut graphs = self.graphs.lock();
             graphs.0 += 1;
@@ -153,10 +150,12 @@ impl Task for RemoteTask {
         };
         let graphs = self.graphs.clone();
         Box::pin(async move {
-            let reply = client
-                .register_graph(request.encode()?)
-                .await
-                .map_err(|e| peers.failed(&name, &e))?;
+            let (mut client, request) = (peers.client(&name)?, request.encode()?);
+            let call = async {
+                let reply = client.register_graph(request).await;
+                reply.map_err(|e| peers.failed(&name, &e))
+            };
+            let reply = peers.watched(&name, call).await?;
             let handle = reply.into_inner().graph_handle;
             graphs.lock().1.insert(number, handle);
             Ok(number)
@@ -172,9 +171,9 @@ impl Task for RemoteTask {
             create_worker_session_called: true,
             graph_handle,
         };
-        let mut client = self.client.clone();
+        let client = self.peers.client(&self.name);
         self.peers.spawn(async move {
-            if let Ok(request) = request.encode() {
+            if let (Ok(mut client), Ok(request)) = (client, request.encode()) {
                 let _ = client.deregister_graph(request).await;
             }
         });
@@ -201,15 +200,16 @@ impl Task for RemoteTask {
             request_id: (self.random)() as i64,
             ..Default::default()
         };
-        let (mut client, peers, name) =
-            (self.client.clone(), self.peers.clone(), self.name.clone());
+        let (peers, name) = (self.peers.clone(), self.name.clone());
         let (cancel, mut cancelled) = oneshot::channel::<Status>();
         self.peers.spawn(async move {
             let call = async {
-                let reply = client
-                    .run_graph(request.encode()?)
-                    .await
-                    .map_err(|e| peers.failed(&name, &e))?;
+                let (mut client, request) = (peers.client(&name)?, request.encode()?);
+                let call = async {
+                    let reply = client.run_graph(request).await;
+                    reply.map_err(|e| peers.failed(&name, &e))
+                };
+                let reply = peers.watched(&name, call).await?;
                 let reply = RunGraphResponse::decode(reply.into_inner(), &Budget::default())?;
                 match reply.error {
                     Some(error) => Err(error),
@@ -240,9 +240,9 @@ impl Task for RemoteTask {
         let request = CleanupGraphRequest {
             step_id: step_id as i64,
         };
-        let mut client = self.client.clone();
+        let client = self.peers.client(&self.name);
         self.peers.spawn(async move {
-            if let Ok(request) = request.encode() {
+            if let (Ok(mut client), Ok(request)) = (client, request.encode()) {
                 let _ = client.cleanup_graph(request).await;
             }
         });
@@ -252,11 +252,11 @@ impl Task for RemoteTask {
         let request = CleanupAllRequest {
             container: containers.to_vec(),
         };
-        let (mut client, peers, name) =
-            (self.client.clone(), self.peers.clone(), self.name.clone());
+        let (peers, name) = (self.peers.clone(), self.name.clone());
         Box::pin(async move {
+            let (mut client, request) = (peers.client(&name)?, request.encode()?);
             client
-                .cleanup_all(request.encode()?)
+                .cleanup_all(request)
                 .await
                 .map_err(|e| peers.failed(&name, &e))?;
             Ok(())

@@ -53,26 +53,33 @@ impl Device {
         }
     }
 
-    /// The same device with resources of its own, for a session that shares none.
-    pub fn isolated(&self) -> Device {
+    /// The same device and resources, as a value of its own.
+    pub fn shared(&self) -> Device {
         Device {
             name: self.name.clone(),
             incarnation: self.incarnation,
             default_container: self.default_container.clone(),
-            resources: Arc::new(ResourceManager::new()),
+            resources: self.resources.clone(),
             memory: self.memory,
             extensions: self.extensions.clone(),
             threads: self.threads.clone(),
         }
     }
 
-    /// The same device under another name, for a session whose client brought its own cluster.
-    /// Its resources are its own.
-    pub fn renamed(&self, name: String, container: &str) -> Device {
+    /// The same device with resources of its own, for a session that shares none.
+    pub fn isolated(&self) -> Device {
+        Device {
+            resources: Arc::new(ResourceManager::new()),
+            ..self.shared()
+        }
+    }
+
+    /// The device under another name, for a session whose client brought its own cluster.
+    pub fn renamed(self, name: String, container: &str) -> Device {
         Device {
             name,
             default_container: container.to_owned(),
-            ..self.isolated()
+            ..self
         }
     }
 

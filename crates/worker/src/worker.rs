@@ -103,9 +103,11 @@ impl Worker {
                 let spec = ClusterSpec::from_def(&def.cluster)
                     .map_err(|e| Status::invalid_argument(e.to_string()))?;
                 let name = task_name(&def.job_name, def.task_index.max(0) as u32);
-                let device = config
-                    .device
-                    .renamed(format!("{name}/device:CPU:0"), &def.job_name);
+                let own = match session.isolate {
+                    true => config.device.isolated(),
+                    false => config.device.shared(),
+                };
+                let device = own.renamed(format!("{name}/device:CPU:0"), &def.job_name);
                 let peers = Peers::new(&spec, &name, config.limits);
                 (Arc::new(device), Arc::new(peers))
             }
@@ -274,7 +276,7 @@ type EndCallback = Box<dyn FnOnce(Result<()>) + Send>;
 enum End {
     #[default]
     Running,
-    Waiting(EndCallback),
+    Waiting(Vec<EndCallback>),
     Over(Result<()>),
 }
 
@@ -287,8 +289,10 @@ struct LocalPartialStep {
 impl LocalPartialStep {
     fn ended(&self, outcome: Result<()>) {
         let previous = std::mem::replace(&mut *self.end.lock(), End::Over(outcome.clone()));
-        if let End::Waiting(callback) = previous {
-            callback(outcome);
+        if let End::Waiting(callbacks) = previous {
+            for callback in callbacks {
+                callback(outcome.clone());
+            }
         }
     }
 }
@@ -323,12 +327,14 @@ impl PartialStep for LocalPartialStep {
 
     fn on_end(&self, done: EndCallback) {
         let mut end = self.end.lock();
-        if let End::Over(outcome) = &*end {
-            let outcome = outcome.clone();
-            drop(end);
-            done(outcome);
-        } else {
-            *end = End::Waiting(done);
+        match &mut *end {
+            End::Running => *end = End::Waiting(vec![done]),
+            End::Waiting(callbacks) => callbacks.push(done),
+            End::Over(outcome) => {
+                let outcome = outcome.clone();
+                drop(end);
+                done(outcome);
+            }
         }
     }
 }

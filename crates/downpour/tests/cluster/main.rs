@@ -170,3 +170,73 @@ async fn an_error_on_another_task_names_the_task_and_the_node() {
         .await
         .unwrap();
 }
+
+/// A proxy in front of `to` that forwards until it is told to freeze; the connection stays up.
+async fn proxy(to: String, freeze: tokio::sync::watch::Receiver<bool>) -> String {
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let address = listener.local_addr().unwrap().to_string();
+    tokio::spawn(async move {
+        while let Ok((near, _)) = listener.accept().await {
+            let far = tokio::net::TcpStream::connect(&to).await.unwrap();
+            let (near_in, near_out) = near.into_split();
+            let (far_in, far_out) = far.into_split();
+            tokio::spawn(forward(near_in, far_out, freeze.clone()));
+            tokio::spawn(forward(far_in, near_out, freeze.clone()));
+        }
+    });
+    address
+}
+
+async fn forward(
+    mut from: tokio::net::tcp::OwnedReadHalf,
+    mut to: tokio::net::tcp::OwnedWriteHalf,
+    mut freeze: tokio::sync::watch::Receiver<bool>,
+) {
+    use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
+    let mut buffer = vec![0; 64 << 10];
+    loop {
+        let n = match from.read(&mut buffer).await {
+            Ok(n) if n > 0 => n,
+            _ => return,
+        };
+        // A frozen one keeps what it has until it may go on.
+        if freeze.wait_for(|frozen| !frozen).await.is_err()
+            || to.write_all(&buffer[..n]).await.is_err()
+        {
+            return;
+        }
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_task_that_falls_silent_is_reported_and_may_come_back() {
+    let (freeze, frozen) = tokio::sync::watch::channel(false);
+    let ps = common::free_address();
+    let worker = common::free_address();
+    let through = proxy(ps.clone(), frozen).await;
+    let limits = downpour::Limits {
+        silence: std::time::Duration::from_millis(400),
+        ..Default::default()
+    };
+    common::start_task(&[&ps], &[&worker], ("ps", 0), limits).await;
+    common::start_task(&[&through], &[&worker], ("worker", 0), limits).await;
+    let mut client = connect(&worker).await;
+    let nodes = variable("/job:ps/task:0");
+    let session = create(&mut client, graph(nodes)).await.unwrap();
+    let feed = [("x:0", floats(&[1.0, 2.0]))];
+    run(&mut client, &session, &feed, &["assign:0"])
+        .await
+        .unwrap();
+    freeze.send(true).unwrap();
+    let e = run(&mut client, &session, &[], &["read:0"])
+        .await
+        .unwrap_err();
+    assert_eq!(e.code(), tonic::Code::Unavailable);
+    let text = e.message();
+    assert!(text.contains("/job:ps/replica:0/task:0"), "{text}");
+    assert!(text.contains("has not answered for 400ms"), "{text}");
+    freeze.send(false).unwrap();
+    let reply = run(&mut client, &session, &[], &["read:0"]).await.unwrap();
+    let value = reply.tensor[0].tensor.clone().unwrap().tensor_content;
+    assert_eq!(value, [1.0f32.to_le_bytes(), 2.0f32.to_le_bytes()].concat());
+}

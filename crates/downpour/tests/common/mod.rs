@@ -28,39 +28,45 @@ pub(crate) async fn start() -> SocketAddr {
     address
 }
 
+/// An address that nobody listens on.
+pub(crate) fn free_address() -> String {
+    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    socket.local_addr().unwrap().to_string()
+}
+
+/// Starts one task of a cluster in this process.
+pub(crate) async fn start_task(
+    ps: &[&str],
+    workers: &[&str],
+    (job, task): (&str, usize),
+    limits: Limits,
+) {
+    let mut cluster = ClusterSpec::default();
+    cluster.add_hosts("ps", &ps.join(",")).unwrap();
+    cluster.add_hosts("worker", &workers.join(",")).unwrap();
+    let config = ServerConfig {
+        cluster,
+        job: job.into(),
+        task: task as u32,
+        bind: None,
+        limits,
+        threads: Some(2),
+        console: None,
+    };
+    let server = Server::bind(config).await.unwrap();
+    tokio::spawn(server.serve(std::future::pending()));
+}
+
 /// Starts `ps` and `worker` tasks in this process; returns their addresses in that order.
 pub(crate) async fn start_cluster(ps: usize, workers: usize) -> Vec<String> {
-    // Held until all are known, so that no two are the same.
-    let sockets: Vec<std::net::TcpListener> = (0..ps + workers)
-        .map(|_| std::net::TcpListener::bind("127.0.0.1:0").unwrap())
-        .collect();
-    let addresses: Vec<String> = sockets
-        .iter()
-        .map(|s| s.local_addr().unwrap().to_string())
-        .collect();
-    drop(sockets);
-    let mut cluster = ClusterSpec::default();
-    cluster.add_hosts("ps", &addresses[..ps].join(",")).unwrap();
-    cluster
-        .add_hosts("worker", &addresses[ps..].join(","))
-        .unwrap();
-    for i in 0..ps + workers {
-        let (job, task) = if i < ps {
-            ("ps", i)
-        } else {
-            ("worker", i - ps)
-        };
-        let config = ServerConfig {
-            cluster: cluster.clone(),
-            job: job.into(),
-            task: task as u32,
-            bind: None,
-            limits: Limits::default(),
-            threads: Some(2),
-            console: None,
-        };
-        let server = Server::bind(config).await.unwrap();
-        tokio::spawn(server.serve(std::future::pending()));
+    let addresses: Vec<String> = (0..ps + workers).map(|_| free_address()).collect();
+    let all: Vec<&str> = addresses.iter().map(String::as_str).collect();
+    let (first, second) = all.split_at(ps);
+    for task in 0..ps {
+        start_task(first, second, ("ps", task), Limits::default()).await;
+    }
+    for task in 0..workers {
+        start_task(first, second, ("worker", task), Limits::default()).await;
     }
     addresses
 }

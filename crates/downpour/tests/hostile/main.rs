@@ -4,5 +4,6 @@
 
 mod calls;
 #[path = "../common/mod.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
 mod common;
 mod graphs;
