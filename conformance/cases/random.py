@@ -201,3 +201,27 @@ for alg in (0, 1, 2, 3):
     case("RngReadAndSkip/%d" % alg, lambda alg=alg: generator(lambda h: raw.RngReadAndSkip(resource=h, alg=inp(alg), delta=inp(10, tf.uint64))))
     case("RngSkip/%d" % alg, lambda alg=alg: generator(lambda h: raw.RngSkip(resource=h, algorithm=inp(alg, tf.int64), delta=inp(-10, tf.int64))))
 case("StatefulUniform/short_state", lambda: generator(lambda h: raw.StatefulUniform(resource=h, algorithm=inp(1, tf.int64), shape=inp([5])), state=(1, 2)))
+
+for t in (tf.float16, tf.float32, tf.float64):
+    for out in (tf.float16, tf.float32, tf.float64, tf.int32, tf.int64):
+        case("StatelessRandomBinomial/%s_%s" % (short(t), short(out)), lambda t=t, out=out: raw.StatelessRandomBinomial(
+            shape=inp([4, 3, 5]), seed=inp([7, 8]), counts=inp([[5.0], [100.0], [0.0]], t), probs=inp([0.1, 0.5, 0.9, 0.0, 1.0], t), dtype=out))
+for what, shape, counts, probs in [("shape", [4], (2,), (2,)), ("batch", [2, 2], (2,), (3,)), ("rank", 3, (3,), (3,)), ("none", [0, 2], (2,), (2,)), ("scalar", [], (), ())]:
+    case("StatelessRandomBinomial/" + what, lambda shape=shape, counts=counts, probs=probs: raw.StatelessRandomBinomial(
+        shape=inp(shape, tf.int32), seed=inp([7, 8]), counts=inp(rnd(counts, tf.float64, 1, 9)), probs=inp(rnd(probs, tf.float64, 0, 1))))
+
+
+def drawn():
+    state = tf.Variable([1, 2, 3], dtype=tf.int64, use_resource=True)
+    init(state.initializer)
+    draw = raw.StatefulRandomBinomial(resource=state.handle, algorithm=inp(1, tf.int64), shape=inp([3, 2]), counts=inp([20.0, 80.0], tf.float64),
+                                      probs=inp([0.3, 0.6], tf.float64))
+    # Only one: TensorFlow loses the update of a state that its initial value still shares.
+    return draw
+
+
+case("StatefulRandomBinomial/drawn", drawn)
+for t in (tf.float32, tf.float64):
+    case("RandomGammaGrad/" + short(t), lambda t=t: [raw.RandomGammaGrad(alpha=inp(rnd((20,), t, 0.05, 8), t), sample=inp(rnd((20,), t, 0.01, 12), t)),
+                                                    raw.RandomGammaGrad(alpha=inp([0.5, 100, 1000.0], t), sample=inp([0.1, 100, 1010], t)),
+                                                    raw.RandomGammaGrad(alpha=inp([[0.5], [2.0]], t), sample=inp([0.1, 1.0, 3.0], t))], rtol=1e-3, atol=1e-6)

@@ -21,6 +21,9 @@ pub(crate) fn register(r: &mut Registry) {
     r.add_typed("IgammaGradA", &[("T", WIDE)], |b| {
         arithmetic(b, |t| wide(t, igamma_grad_a))
     });
+    r.add_typed("RandomGammaGrad", &[("T", WIDE)], |b| {
+        arithmetic(b, |t| wide(t, sample_gradient))
+    });
     r.add_typed("Zeta", &[("T", WIDE)], |b| arithmetic(b, |t| wide(t, zeta)));
     r.add_typed("Polygamma", &[("T", WIDE)], |b| {
         arithmetic(b, |t| wide(t, polygamma))
@@ -134,6 +137,21 @@ pub(crate) fn igammac(a: f64, x: f64) -> f64 {
         gamma_fraction(a, x)
     } else {
         1.0 - gamma_series(a, x)
+    }
+}
+
+/// How a number drawn from the gamma distribution moves with the distribution's shape `a`.
+fn sample_gradient(a: f64, x: f64) -> f64 {
+    if x.is_nan() || a.is_nan() || x < 0.0 || a <= 0.0 {
+        return f64::NAN;
+    }
+    if x == 0.0 {
+        return 0.0;
+    }
+    // The distribution function stays the same: its change by `a` over the density.
+    match gamma_factor(a, x) {
+        0.0 => 0.0,
+        density => -igamma_grad_a(a, x) * x / density,
     }
 }
 

@@ -12,6 +12,7 @@ mod exp;
 pub(crate) mod float;
 mod lrn;
 mod pool;
+mod quantize;
 mod resize;
 mod softmax;
 mod top_k;
@@ -31,6 +32,7 @@ pub(crate) fn register(registry: &mut Registry) {
     dilation::register(registry);
     lrn::register(registry);
     pool::register(registry);
+    quantize::register(registry);
     resize::register(registry);
     softmax::register(registry);
     top_k::register(registry);

@@ -90,7 +90,7 @@ fn scalar<'a>(ctx: &'a OpContext<'_>, i: usize) -> Result<&'a Tensor> {
 }
 
 /// The algorithm in input 1 must be Philox, by number or by leaving the choice.
-fn check_algorithm(ctx: &OpContext<'_>) -> Result<()> {
+pub(super) fn check_algorithm(ctx: &OpContext<'_>) -> Result<()> {
     match int(scalar(ctx, 1)?)? {
         1 | 3 => Ok(()),
         2 => Err(Status::unimplemented(
@@ -104,8 +104,12 @@ fn check_algorithm(ctx: &OpContext<'_>) -> Result<()> {
 
 /// The generator for `outputs` outputs, which the state is advanced past.
 fn take(ctx: &OpContext<'_>, outputs: usize) -> Result<Philox> {
-    let old = advance(ctx, outputs as u64)?;
-    match old.as_slice::<i64>()? {
+    philox_of(&advance(ctx, outputs as u64)?)
+}
+
+/// The generator that a state of the right size describes.
+pub(super) fn philox_of(state: &Tensor) -> Result<Philox> {
+    match state.as_slice::<i64>()? {
         &[low, high, key, ..] => Ok(Philox {
             key: key as u64,
             counter: u128::from(low as u64) | u128::from(high as u64) << 64,
@@ -115,7 +119,7 @@ fn take(ctx: &OpContext<'_>, outputs: usize) -> Result<Philox> {
 }
 
 /// Moves the state of the variable in input 0 on by `outputs` outputs; gives the state before.
-fn advance(ctx: &OpContext<'_>, outputs: u64) -> Result<Tensor> {
+pub(super) fn advance(ctx: &OpContext<'_>, outputs: u64) -> Result<Tensor> {
     let variable = ctx.lookup::<Variable>(0)?;
     let mut before = None;
     variable.update(|state| {

@@ -4,6 +4,7 @@
 //! size depends only on the output, so that results depend neither on threads nor on how steps
 //! interleave their work. Stateless ops derive the generator from their inputs.
 
+mod binomial;
 mod candidate;
 mod distribution;
 mod gamma;
@@ -22,6 +23,7 @@ use downpour_runtime::Registry;
 use downpour_tensor::{Shape, Tensor};
 
 pub(crate) fn register(registry: &mut Registry) {
+    binomial::register(registry);
     candidate::register(registry);
     gamma::register(registry);
     generator::register(registry);
