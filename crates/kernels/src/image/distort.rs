@@ -192,7 +192,13 @@ fn run(
     }
     let mut words = Words::new(generator(ctx)?);
     let mut found = image;
-    for _ in 0..o.attempts {
+    for attempt in 0..o.attempts {
+        // Attempts may be billions; a step that nobody waits for must not go through them all.
+        if attempt % 4096 == 4095
+            && let Some(reason) = ctx.env().cancellation.reason()
+        {
+            return Err(reason);
+        }
         let ratio = words.f32() * (o.ratio[1] - o.ratio[0]) + o.ratio[0];
         match crop((width, height), o.area, ratio, &mut words) {
             Some(rect) if covers(rect, covered, &objects) => {

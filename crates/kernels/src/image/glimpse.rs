@@ -73,6 +73,9 @@ fn run(ctx: &mut OpContext<'_>, o: Options) -> Result<()> {
         ));
     }
     let wanted = ints(size)?;
+    if let Some(bad) = wanted.iter().find(|d| **d < 0) {
+        return invalid(format!("Expected a non-negative size, got {bad}"));
+    }
     let shape = shape_of(&[batch as i64, wanted[0], wanted[1], depth as i64])?;
     if offsets.rank() != 2 {
         return invalid(format!("input must be a matrix{}", offsets.shape()));
@@ -98,15 +101,15 @@ fn run(ctx: &mut OpContext<'_>, o: Options) -> Result<()> {
         let top = start(offsets[2 * b], height, rows, o);
         let left = start(offsets[2 * b + 1], width, columns, o);
         let inside = |v: i64, n: usize| usize::try_from(v).ok().filter(|v| *v < n);
-        let whole = top >= 0
-            && left >= 0
-            && top as usize + rows <= height
-            && left as usize + columns <= width;
+        let within = |start: i64, length: usize, size: usize| {
+            start >= 0 && start.saturating_add(length as i64) <= size as i64
+        };
+        let whole = within(top, rows, height) && within(left, columns, width);
         let mut noise = (!whole).then(|| Source::new(o.noise, from, depth));
         for y in 0..rows {
             for x in 0..columns {
-                let at = inside(top + y as i64, height)
-                    .zip(inside(left + x as i64, width))
+                let at = inside(top.saturating_add(y as i64), height)
+                    .zip(inside(left.saturating_add(x as i64), width))
                     .map(|(y, x)| (y * width + x) * depth);
                 match (at, &mut noise) {
                     (Some(at), _) => out.extend_from_slice(&from[at..at + depth]),
@@ -182,6 +185,24 @@ impl Source {
                 let [mean, deviation, low, high] = self.channels[channel];
                 (mean + normal * deviation).min(high).max(low)
             }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::testing::run_op;
+    use downpour_tensor::Tensor;
+
+    #[test]
+    fn windows_far_outside_are_noise_within_the_range() {
+        let image = Tensor::from_vec((0..9).map(|v| v as f32).collect(), [1, 3, 3, 1]).unwrap();
+        for far in [1e30f32, -1e30, f32::NAN, f32::INFINITY, 2.0] {
+            let offsets = Tensor::from_vec(vec![far, far], [1, 2]).unwrap();
+            let inputs = vec![image.clone(), Tensor::vector(vec![2i32, 4]), offsets];
+            let out = run_op("ExtractGlimpse", inputs, &[]).unwrap();
+            let values = out[0].as_slice::<f32>().unwrap();
+            assert!(values.iter().all(|v| (0.0..=8.0).contains(v)), "{values:?}");
         }
     }
 }
