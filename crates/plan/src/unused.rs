@@ -23,7 +23,13 @@ pub fn skip_unused(graph: &Graph, targets: &[String]) -> Graph {
     let mut skipped = vec![false; graph.len()];
     for id in graph.topological_order().into_iter().rev() {
         let node = graph.node(id);
-        if uses[id.index()] == 0 && is_pure(node) && !targets.contains(&*node.name) {
+        // Waiting for a switch is not waiting for one of its sides.
+        let chooses = |id: NodeId| matches!(graph.node(id).op_name(), "Switch" | "RefSwitch");
+        if uses[id.index()] == 0
+            && is_pure(node)
+            && !targets.contains(&*node.name)
+            && !node.inputs.iter().any(|e| chooses(e.node))
+        {
             skipped[id.index()] = true;
             for edge in &node.inputs {
                 uses[edge.node.index()] -= 1;
@@ -102,6 +108,7 @@ mod tests {
             };
             match def.op.as_str() {
                 "NoOp" => {}
+                "Placeholder" if def.name == "p" => def.attrs.set("dtype", DType::Bool),
                 "Placeholder" | "VariableV2" => {
                     def.attrs.set("dtype", DType::Float);
                     def.attrs
@@ -144,6 +151,12 @@ mod tests {
         );
         let b = skipped.node(skipped.find("b").unwrap());
         assert_eq!(b.control_inputs, [skipped.find("a").unwrap()]);
+        // The side of a switch that is not taken must stay dead for those who wait for it.
+        let g = graph("x Placeholder\np Placeholder\ns Switch x p\ni Identity s:1\nc Neg x ^i");
+        assert_eq!(ops(&skip_unused(&g, &["c".into()]))[3], "i Identity");
+        let g = graph(
+            "x Placeholder\na Neg x\nb Abs a\nd NoOp ^b\nc Neg x ^d\nv VariableV2\ne Assign v c\nf NoOp ^e",
+        );
         // A target is run whether or not anyone uses its value.
         assert_eq!(ops(&skip_unused(&g, &["b".into(), "f".into()]))[2], "b Abs");
     }

@@ -712,9 +712,7 @@ impl Core {
             Kind::Switch => {
                 let data = first();
                 let pred = match inputs.get(1) {
-                    Some(Some(Value::Tensor(t))) if t.num_elements() == 1 => {
-                        t.scalar_value::<bool>()?
-                    }
+                    Some(Some(Value::Tensor(t))) if t.rank() == 0 => t.scalar_value::<bool>()?,
                     Some(Some(Value::Tensor(t))) => {
                         return Err(Status::invalid_argument(format!(
                             "The second input must be a scalar, but it has shape {}",
@@ -1082,12 +1080,28 @@ impl Core {
                         plan.retval_name(i)
                     ))
                 }),
-                None => Err(Status::invalid_argument(format!(
-                    "Retval[{i}] does not have value\n\t [[{{{{node {}}}}}]]",
-                    plan.retval_name(i)
-                ))),
+                None => Err(no_value(i, plan, env)),
             })
             .collect()
+    }
+}
+
+/// The error of a result that is dead: the untaken side of a branch. Of a step, it is the one of
+/// TensorFlow's master, whose fetches are received; of a function, that of its caller.
+fn no_value(i: usize, plan: &Plan, env: &StepEnv) -> Status {
+    let name = plan.retval_name(i);
+    let fetch = name.strip_prefix("_send_").and_then(|n| n.rsplit_once('_'));
+    match fetch {
+        Some((node, output)) if env.depth == 0 => {
+            let (device, incarnation) = (&env.device.name, env.device.incarnation);
+            Status::internal(format!(
+                "Failed to fetch outputs for step {}. (Original error message: The tensor returned for {device};{incarnation:016x};{device};{node}:{output};0:0 was not valid.)",
+                env.step_id
+            ))
+        }
+        _ => Status::invalid_argument(format!(
+            "Retval[{i}] does not have value\n\t [[{{{{node {name}}}}}]]"
+        )),
     }
 }
 

@@ -90,12 +90,8 @@ impl Series for While {
                 Err(e) => return self.running.end(Err(e)),
             },
             Some(results) => {
-                let wanted = self.running.op.as_ref().map_or(0, |op| op.inputs.len());
-                if results.len() != wanted {
-                    return self.running.end(Err(Status::invalid_argument(format!(
-                        "While loop body returned {} arguments. Expected: {wanted}",
-                        results.len()
-                    ))));
+                if let Err(e) = self.check(&results) {
+                    return self.running.end(Err(e));
                 }
                 self.args = results;
             }
@@ -103,6 +99,30 @@ impl Series for While {
         }
         self.deciding = true;
         Some((self.cond.clone(), self.args.clone()))
+    }
+}
+
+impl While {
+    /// Refuses results that cannot be the next iteration's arguments.
+    fn check(&self, results: &[Tensor]) -> Result<()> {
+        let wanted = self.running.op.as_ref();
+        let wanted = wanted.map_or(&[][..], |op| &op.info().node.input_types);
+        if results.len() != wanted.len() {
+            return Err(Status::invalid_argument(format!(
+                "While loop body returned {} arguments. Expected: {}.",
+                results.len(),
+                wanted.len()
+            )));
+        }
+        for (i, (result, (dtype, _))) in results.iter().zip(wanted).enumerate() {
+            if result.dtype() != *dtype {
+                return Err(Status::invalid_argument(format!(
+                    "Expected type {dtype} for return value {i} but got {}.",
+                    result.dtype()
+                )));
+            }
+        }
+        Ok(())
     }
 }
 
