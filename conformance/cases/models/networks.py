@@ -1,33 +1,8 @@
 """Whole models: ten training steps agree with TensorFlow's, with ref and with resource variables."""
 import numpy as np
 
+from cases.models._common import TOLERANCE, data, train, var
 from registry import script, tf
-
-STEPS = 10
-
-
-def data(seed, shape, classes=None):
-    r = np.random.RandomState(seed)
-    x = r.randn(*shape).astype(np.float32)
-    y = r.randint(0, classes, shape[0]).astype(np.int32) if classes else r.randn(shape[0], 1).astype(np.float32)
-    return x, y
-
-
-def var(name, shape, res, scale=0.3):
-    return tf.get_variable(name, shape, use_resource=res, initializer=tf.random_normal_initializer(stddev=scale, seed=len(name) + int(np.prod(shape))))
-
-
-def train(env, build, res):
-    """Losses of every step, the variables at the end, and an evaluation."""
-    with tf.Graph().as_default() as g:
-        tf.set_random_seed(7)
-        with tf.variable_scope("m", use_resource=res):
-            loss, step, feeds, extra = build(res)
-        watched = tf.global_variables()
-        with env.session(g) as sess:
-            sess.run(tf.global_variables_initializer())
-            losses = [sess.run([loss, step], feeds)[0] for _ in range(STEPS)]
-            return [losses, {v.op.name: sess.run(v) for v in watched}, sess.run(extra, feeds)]
 
 
 def linear_regression(res):
@@ -185,8 +160,6 @@ OPTIMIZERS = dict(
     proximal_adagrad=lambda: tf.train.ProximalAdagradOptimizer(0.3, l1_regularization_strength=0.001))
 
 MODELS = dict(linear_regression=linear_regression, softmax=softmax, mlp=mlp, cnn=cnn, resnet=resnet, transformer=transformer)
-# Training amplifies the last bits of a step; ten steps of these models stay well within this.
-TOLERANCE = dict(rtol=2e-3, atol=2e-4)
 for res in (False, True):
     for name, build in MODELS.items():
         script("%s_%s" % (name, "resource" if res else "ref"), **TOLERANCE)(lambda env, build=build, res=res: train(env, build, res))
