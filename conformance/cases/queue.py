@@ -84,6 +84,8 @@ for kind in KINDS:
     if kind in ("fifo", "shuffle"):
         case("QueueDequeueManyV2/no_shapes_%s" % kind,
              lambda kind=kind: (lambda q: steps(get_many(q, 1, [F]), get_up_to(q, 1, [F])))(KINDS[kind](component_types=[F])))
+        case("QueueV2/unknown_rank_%s" % kind, lambda kind=kind: (lambda q: steps(put(q, inp(1.0)), get(q, [F]), put(q, inp([1.0]))))(
+            KINDS[kind](component_types=[F], shapes=[None], **({} if kind == "fifo" else dict(min_after_dequeue=0)))))
         case("QueueV2/partial_shape_%s" % kind, lambda kind=kind: KINDS[kind](component_types=[F], shapes=[[None]]).op)
     case("QueueV2/shape_count_%s" % kind, lambda kind=kind: KINDS[kind](component_types=[F, I], shapes=[[2]]).op)
 case("PaddingFIFOQueueV2/no_shapes", lambda: raw.PaddingFIFOQueueV2(component_types=[F]).op)

@@ -263,7 +263,12 @@ impl Barrier {
 fn barrier(b: &KernelBuilder<'_>) -> Result<Built> {
     let home = Home::<Barrier>::new(b, BARRIER_TYPE)?;
     let types = b.attrs().dtypes("component_types")?.to_vec();
-    let shapes = b.attrs().shapes("shapes")?.to_vec();
+    // A shape of which nothing is known is read as that of a scalar, as TensorFlow does.
+    let scalar = PartialShape::from_dims([]);
+    let shapes = b.attrs().shapes("shapes")?.iter();
+    let shapes: Vec<PartialShape> = shapes
+        .map(|s| s.rank().map_or(&scalar, |_| s).clone())
+        .collect();
     if let Some(shape) = shapes.iter().find(|s| s.to_shape().is_none()) {
         return Err(Status::invalid_argument(format!(
             "Shape {shape} is not fully defined"

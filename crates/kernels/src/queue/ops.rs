@@ -82,7 +82,11 @@ fn spec(b: &KernelBuilder<'_>, kind: Kind, name: &str) -> Result<Spec> {
     let attrs = b.attrs();
     let mut types = attrs.dtypes("component_types")?.to_vec();
     let mut shapes = attrs.shapes("shapes")?.to_vec();
-    for shape in &shapes {
+    for shape in &mut shapes {
+        // A shape of which nothing is known is read as that of a scalar, as TensorFlow does.
+        if kind != Kind::Padding && shape.rank().is_none() {
+            *shape = PartialShape::from_dims([]);
+        }
         if kind != Kind::Padding && shape.to_shape().is_none() {
             return Err(Status::invalid_argument(format!(
                 "Shape {shape} is not fully defined"
