@@ -160,3 +160,11 @@ for splits in ([0, 5], [1], [], [0], [0, 2, 1, 2]):
     case("UnicodeEncode/splits_%s" % splits, lambda splits=splits: raw.UnicodeEncode(input_values=inp([97, 98]), input_splits=inp(splits, tf.int64), output_encoding="UTF-8"))
 for key in ([1], [1, 2, 3]):
     case("StringToHashBucketStrong/key_%s" % key, lambda key=key: raw.StringToHashBucketStrong(input=inp(WORDS), num_buckets=1000, key=key))
+
+for t in allowed("Fingerprint"):
+    case("Fingerprint/" + short(t), lambda t=t: [raw.Fingerprint(data=inp(rnd(s, t), t), method=inp("farmhash64")) for s in [(3,), (2, 3), (0, 2), (2, 2, 3)]])
+case("Fingerprint/scalar", lambda: raw.Fingerprint(data=inp(1.0), method=inp("farmhash64")))
+case("Fingerprint/method", lambda: raw.Fingerprint(data=inp([1.0]), method=inp("md5")))
+case("Fingerprint/method_rank", lambda: raw.Fingerprint(data=inp([1.0]), method=inp(["farmhash64"])))
+case("UnicodeTranscode/control_elided", lambda: [raw.UnicodeTranscode(
+    input=inp([b"a\x00\xffb\x1f"]), input_encoding="UTF-8", output_encoding="UTF-8", errors=e, replace_control_characters=True) for e in ("ignore", "replace")])

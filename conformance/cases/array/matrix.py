@@ -58,3 +58,9 @@ for k, d in [(0, (3,)), (1, (3,)), (-1, (2,)), ([0, 1], (2, 3)), (0, (2,)), (9, 
         input=inp(rnd((3, 4))), diagonal=inp(rnd(d)), k=inp(k)))
     case("MatrixSetDiagV3/%s_%s" % (k, d), lambda k=k, d=d: raw.MatrixSetDiagV3(
         input=inp(rnd((3, 4))), diagonal=inp(rnd(d)), k=inp(k)))
+for t in allowed("ExtractVolumePatches"):
+    case("ExtractVolumePatches/" + short(t), lambda t=t: [raw.ExtractVolumePatches(
+        input=inp(rnd((2, 5, 4, 6, 2), t), t), ksizes=[1, 2, 3, 2, 1], strides=[1, 2, 1, 3, 1], padding=p) for p in ("SAME", "VALID")])
+for what, more in dict(rank=dict(shape=(2, 3, 3, 1)), batch=dict(ksizes=[2, 1, 1, 1, 1]), zero=dict(strides=[1, 0, 1, 1, 1]), large=dict(ksizes=[1, 9, 1, 1, 1])).items():
+    case("ExtractVolumePatches/" + what, lambda more=more: raw.ExtractVolumePatches(
+        input=inp(rnd(more.get("shape", (1, 3, 3, 3, 1)))), ksizes=more.get("ksizes", [1, 1, 1, 1, 1]), strides=more.get("strides", [1, 1, 1, 1, 1]), padding="VALID"))

@@ -27,6 +27,7 @@ mod tile;
 mod transpose;
 mod unique;
 pub(crate) mod units;
+mod volume_patches;
 
 pub(crate) use dtypes::{ALL, COMMON, COMMON_AND_STRING, PAD, STITCH, STRIDED, TENSOR_LIST};
 pub(crate) use gather::{BadIndices, Tuples, gather_rows, gather_slices, position};
@@ -58,4 +59,5 @@ pub(crate) fn register(registry: &mut Registry) {
     tile::register(registry);
     transpose::register(registry);
     unique::register(registry);
+    volume_patches::register(registry);
 }

@@ -33,7 +33,12 @@ fn spatial(b: &KernelBuilder<'_>, name: &str) -> Result<(usize, usize)> {
 }
 
 /// How many windows fit, and how much padding comes before the first.
-fn windows(size: usize, reach: usize, stride: usize, same: bool) -> Result<(usize, usize)> {
+pub(super) fn windows(
+    size: usize,
+    reach: usize,
+    stride: usize,
+    same: bool,
+) -> Result<(usize, usize)> {
     if same {
         let n = size.div_ceil(stride);
         let need = ((n.max(1) - 1) * stride + reach).saturating_sub(size);

@@ -12,6 +12,7 @@ mod matmul;
 mod number;
 mod ragged;
 mod ragged_dense;
+mod ragged_variant;
 mod reduce;
 mod segment;
 mod segment_rows;
@@ -32,6 +33,7 @@ pub(crate) fn register(registry: &mut Registry) {
     matmul::register(registry);
     ragged::register(registry);
     ragged_dense::register(registry);
+    ragged_variant::register(registry);
     reduce::register(registry);
     segment::register(registry);
     segment_rows::register(registry);

@@ -4,7 +4,7 @@
 use crate::args::ints;
 use crate::types::{INDEX, NUMBERS, REALS, with_type};
 use downpour_graph::{Result, Status};
-use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
+use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, parallel_ranges};
 use downpour_tensor::{DType, Element, Shape, Tensor};
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
@@ -185,7 +185,7 @@ pub(super) fn with_rows(dims: &[usize], rows: usize) -> Result<Shape> {
 
 fn sorted(b: &KernelBuilder<'_>, op: Reduction) -> Result<Built> {
     let dtype = b.attrs().dtype("T")?;
-    Built::cheap(move |ctx| {
+    Built::costly(move |ctx| {
         let (data, ids) = (ctx.input(0)?, ctx.input(1)?);
         if data.rank() == 0 {
             return invalid("input must be at least rank 1".to_owned());
@@ -214,6 +214,35 @@ fn sorted(b: &KernelBuilder<'_>, op: Reduction) -> Result<Built> {
     })
 }
 
+/// Elements that are worth a thread of their own.
+const GRAIN: usize = 32 << 10;
+
+/// Runs `body` over parts of the output's rows, in parallel where there is enough to add up.
+pub(super) fn each_part<T: Send>(
+    out: &mut [T],
+    row: usize,
+    work: usize,
+    body: impl Fn(usize, &mut [T]) + Sync,
+) {
+    if row == 0 || out.is_empty() {
+        return;
+    }
+    let rows = out.len() / row;
+    let parts = (work / GRAIN).clamp(1, rows);
+    parallel_ranges(out, row, rows.div_ceil(parts), body);
+}
+
+/// The segments, in order, of rows `first..first + count`.
+pub(super) fn within(
+    segments: &[(usize, usize, usize)],
+    first: usize,
+    count: usize,
+) -> &[(usize, usize, usize)] {
+    let start = segments.partition_point(|s| s.0 < first);
+    let end = segments.partition_point(|s| s.0 < first + count);
+    &segments[start..end]
+}
+
 fn reduce<T: Number>(
     ctx: &OpContext<'_>,
     data: &Tensor,
@@ -230,16 +259,18 @@ fn reduce<T: Number>(
     ctx.check_alloc(T::DTYPE, &shape)?;
     let mut out = vec![gap; shape.num_elements()];
     let src = data.as_slice::<T>()?;
-    for &(id, start, end) in segments {
-        let total = &mut out[id * row..(id + 1) * row];
-        total.copy_from_slice(&src[start * row..(start + 1) * row]);
-        for r in start + 1..end {
-            fold(total, &src[r * row..(r + 1) * row], op);
+    each_part(&mut out, row, src.len(), |first, rows| {
+        for &(id, start, end) in within(segments, first, rows.len() / row) {
+            let total = &mut rows[(id - first) * row..(id - first + 1) * row];
+            total.copy_from_slice(&src[start * row..(start + 1) * row]);
+            for r in start + 1..end {
+                fold(total, &src[r * row..(r + 1) * row], op);
+            }
+            if op == Reduction::Mean {
+                total.iter_mut().for_each(|v| *v = v.over(end - start));
+            }
         }
-        if op == Reduction::Mean {
-            total.iter_mut().for_each(|v| *v = v.over(end - start));
-        }
-    }
+    });
     Ok(Tensor::from_vec(out, shape)?)
 }
 
@@ -255,7 +286,7 @@ fn fold<T: Number>(total: &mut [T], row: &[T], op: Reduction) {
 
 fn unsorted(b: &KernelBuilder<'_>, op: Reduction) -> Result<Built> {
     let dtype = b.attrs().dtype("T")?;
-    Built::cheap(move |ctx| {
+    Built::costly(move |ctx| {
         let (data, ids, count) = (ctx.input(0)?, ctx.input(1)?, ctx.input(2)?);
         if count.rank() != 0 {
             return invalid(format!(
@@ -331,15 +362,23 @@ fn gathered<T: Number>(
     ctx.check_alloc(T::DTYPE, &shape)?;
     let mut out = vec![start; shape.num_elements()];
     let src = data.as_slice::<T>()?;
-    for (r, &id) in ids.iter().enumerate() {
-        if let Ok(id) = usize::try_from(id) {
-            fold(
-                &mut out[id * row..(id + 1) * row],
-                &src[r * row..(r + 1) * row],
-                op,
-            );
+    // Each part looks through all ids, which is little beside adding up rows of some length.
+    let work = if row < 8 { 0 } else { src.len() };
+    each_part(&mut out, row, work, |first, rows| {
+        let count = rows.len() / row;
+        for (r, &id) in ids.iter().enumerate() {
+            let mine = usize::try_from(id)
+                .ok()
+                .and_then(|id| id.checked_sub(first));
+            if let Some(id) = mine.filter(|id| *id < count) {
+                fold(
+                    &mut rows[id * row..(id + 1) * row],
+                    &src[r * row..(r + 1) * row],
+                    op,
+                );
+            }
         }
-    }
+    });
     Ok(Tensor::from_vec(out, shape)?)
 }
 

@@ -1,7 +1,7 @@
 //! Segment reductions over chosen rows (`SparseSegment…`): what embedding lookups reduce with,
 //! and their gradients. Halves are computed in f32 and rounded once.
 
-use super::segment::{narrowed, segments, widened, with_rows};
+use super::segment::{each_part, narrowed, segments, widened, with_rows, within};
 use crate::args::{int_tensor, ints};
 use crate::types::{FLOATS, INDEX, REALS, with_type};
 use downpour_graph::{Result, Status};
@@ -104,7 +104,7 @@ fn rows_and_ids(ctx: &OpContext<'_>) -> Result<(Vec<i64>, Vec<i64>)> {
 
 fn forward(b: &KernelBuilder<'_>, scale: Scale) -> Result<Built> {
     let dtype = b.attrs().dtype("T")?;
-    Built::cheap(move |ctx| {
+    Built::costly(move |ctx| {
         let mut count = None;
         if ctx.num_inputs() == 4 {
             let t = ctx.input(3)?;
@@ -129,7 +129,7 @@ fn forward(b: &KernelBuilder<'_>, scale: Scale) -> Result<Built> {
             return invalid("segment ids must be < num_segments");
         }
         let count = count.unwrap_or(last);
-        if count < 0 {
+        if count < 0 || (last <= 0 && !ids.is_empty()) {
             return invalid("segment ids must be >= 0");
         }
         let shape = with_rows(&data.dims()[1..], count as usize)?;
@@ -163,19 +163,21 @@ fn summed<T: Term>(
     let sums = out.make_mut::<T>()?;
     let src = data.as_slice::<T>()?;
     let row = |r: i64| &src[r as usize * n..(r as usize + 1) * n];
-    for &(id, start, end) in runs {
-        let total = &mut sums[id * n..(id + 1) * n];
-        for &r in &rows[start..end] {
-            total
-                .iter_mut()
-                .zip(row(r))
-                .for_each(|(t, v)| *t = t.plus(*v));
+    each_part(sums, n, rows.len() * n, |first, part| {
+        for &(id, start, end) in within(runs, first, part.len() / n) {
+            let total = &mut part[(id - first) * n..(id - first + 1) * n];
+            for &r in &rows[start..end] {
+                total
+                    .iter_mut()
+                    .zip(row(r))
+                    .for_each(|(t, v)| *t = t.plus(*v));
+            }
+            if scale != Scale::One {
+                let by = scale.of(end - start);
+                total.iter_mut().for_each(|t| *t = t.scaled(by));
+            }
         }
-        if scale != Scale::One {
-            let by = scale.of(end - start);
-            total.iter_mut().for_each(|t| *t = t.scaled(by));
-        }
-    }
+    });
     Ok(out)
 }
 
@@ -183,7 +185,7 @@ fn gradient(b: &KernelBuilder<'_>, scale: Scale) -> Result<Built> {
     let dtype = b.attrs().dtype("T")?;
     // The second form gives only the rows that are touched, and which they are.
     let compact = b.node.output_types.len() == 2;
-    Built::cheap(move |ctx| {
+    Built::costly(move |ctx| {
         let (rows, ids) = rows_and_ids(ctx)?;
         let (grad, limit) = (ctx.input(0)?, ctx.input(3)?);
         if limit.rank() != 0 {
@@ -253,21 +255,28 @@ fn spread<T: Term>(
     let mut out = ctx.zeros(T::DTYPE, &shape)?;
     let sums = out.make_mut::<T>()?;
     let src = grad.as_slice::<T>()?;
-    for (&place, &id) in places.iter().zip(ids) {
-        let id = id as usize;
-        let by = scale.of(counts[id]);
-        let (total, row) = (
-            &mut sums[place * n..(place + 1) * n],
-            &src[id * n..(id + 1) * n],
-        );
-        match scale {
-            Scale::One => total.iter_mut().zip(row).for_each(|(t, v)| *t = t.plus(*v)),
-            _ => total
-                .iter_mut()
-                .zip(row)
-                .for_each(|(t, v)| *t = t.plus(v.scaled(by))),
+    let work = if n < 8 { 0 } else { places.len() * n };
+    each_part(sums, n, work, |first, part| {
+        let count = part.len() / n;
+        for (&place, &id) in places.iter().zip(ids) {
+            let Some(place) = place.checked_sub(first).filter(|p| *p < count) else {
+                continue;
+            };
+            let id = id as usize;
+            let by = scale.of(counts[id]);
+            let (total, row) = (
+                &mut part[place * n..(place + 1) * n],
+                &src[id * n..(id + 1) * n],
+            );
+            match scale {
+                Scale::One => total.iter_mut().zip(row).for_each(|(t, v)| *t = t.plus(*v)),
+                _ => total
+                    .iter_mut()
+                    .zip(row)
+                    .for_each(|(t, v)| *t = t.plus(v.scaled(by))),
+            }
         }
-    }
+    });
     Ok(out)
 }
 

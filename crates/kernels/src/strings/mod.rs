@@ -3,6 +3,7 @@
 mod as_string;
 mod base64;
 mod edit;
+mod fingerprint;
 mod format;
 pub(crate) mod hash;
 mod join;
@@ -25,6 +26,7 @@ pub(crate) fn register(registry: &mut Registry) {
     as_string::register(registry);
     base64::register(registry);
     edit::register(registry);
+    fingerprint::register(registry);
     format::register(registry);
     hash::register(registry);
     join::register(registry);

@@ -173,6 +173,7 @@ fn decode(
         // A byte order mark counts as part of the first character.
         let start = if at == mark { 0 } else { at };
         match (found, options.on_error, options.replace_control) {
+            (Some(0..=0x1f | 0x7f..=0x9f), OnError::Ignore, Some(_)) => {}
             (Some(0..=0x1f | 0x7f..=0x9f), _, Some(c)) => each(c, start),
             (Some(c), ..) => each(c, start),
             (None, OnError::Replace(c), _) => each(c, start),
