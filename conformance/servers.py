@@ -21,13 +21,13 @@ def free_port():
 class Server:
     """One server process; `target` is where a session connects."""
 
-    def __init__(self, command, log_path, start_timeout=60):
-        self.command, self.log_path, self.start_timeout = command, log_path, start_timeout
+    def __init__(self, command, log_path, start_timeout=60, port=None):
+        self.command, self.log_path, self.start_timeout, self.fixed_port = command, log_path, start_timeout, port
         self.process = None
         self.start()
 
     def start(self):
-        self.port = free_port()
+        self.port = self.fixed_port or free_port()
         self.target = "grpc://127.0.0.1:%d" % self.port
         argv = [a.replace("{port}", str(self.port)) for a in shlex.split(self.command)]
         with open(self.log_path, "ab") as log:

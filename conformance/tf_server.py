@@ -4,9 +4,11 @@ Loading the library with ctypes leaves python's own import of tensorflow out of 
 memory, so the comparison is with the server alone. Run by harness.py and bench/run.py:
 
   python tf_server.py --port 2222
+  python tf_server.py --job ps --task 0 --cluster '{"ps": ["127.0.0.1:2222"]}'
 """
 import argparse
 import ctypes
+import json
 import os
 import sys
 import sysconfig
@@ -28,17 +30,23 @@ def field(number, data):
     return varint(number << 3 | 2) + varint(len(data)) + data
 
 
-def server_def(port):
-    """A ServerDef of one task, /job:localhost/task:0."""
-    task = varint(1 << 3) + varint(0) + field(2, b"localhost:%d" % port)
-    job = field(1, b"localhost") + field(2, task)
-    return field(1, field(1, job)) + field(2, b"localhost") + varint(3 << 3) + varint(0) + field(5, b"grpc")
+def server_def(cluster, job, task):
+    """A ServerDef of one task of `cluster`, {job: [address, ...]}."""
+    jobs = b""
+    for name, addresses in cluster.items():
+        tasks = b"".join(field(2, varint(1 << 3) + varint(i) + field(2, a.encode())) for i, a in enumerate(addresses))
+        jobs += field(1, field(1, name.encode()) + tasks)
+    return field(1, jobs) + field(2, job.encode()) + varint(3 << 3) + varint(task) + field(5, b"grpc")
 
 
 def main():
     parser = argparse.ArgumentParser()
-    parser.add_argument("--port", type=int, required=True)
-    data = server_def(parser.parse_args().port)
+    parser.add_argument("--port", type=int, help="be the only task of job localhost")
+    parser.add_argument("--cluster", type=json.loads, help="or a task of this cluster: JSON {job: [address, ...]}")
+    parser.add_argument("--job", default="localhost")
+    parser.add_argument("--task", type=int, default=0)
+    args = parser.parse_args()
+    data = server_def(args.cluster or {"localhost": ["localhost:%d" % args.port]}, args.job, args.task)
     base = os.path.join(sysconfig.get_paths()["purelib"], "tensorflow")
     ctypes.CDLL(os.path.join(base, "libtensorflow_framework.so.2"), mode=ctypes.RTLD_GLOBAL)
     lib = ctypes.CDLL(os.path.join(base, "libtensorflow_cc.so.2"), mode=ctypes.RTLD_GLOBAL)

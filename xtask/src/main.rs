@@ -10,6 +10,7 @@
 
 mod bench;
 mod check;
+mod cluster;
 mod conformance;
 mod example;
 mod fuzz;
@@ -27,8 +28,9 @@ usage: cargo xtask <command>
 
   check                 fmt, clippy, tidy (crate arrows, file openings), generated code, docs
   test                  everything CI runs: check, release build, unit tests, the example,
-                        conformance, fuzz smoke, bench smoke
+                        clusters, conformance, fuzz smoke, bench smoke
   conformance [args]    real TensorFlow against `downpour serve` (see conformance/README.md)
+  cluster [--only NAME] clusters that mix our tasks with TensorFlow's, and a ps that dies
   bench [--row NAME] [--json] [--rounds N]
                         our numbers beside TensorFlow's, in the same run
   fuzz [--seconds N] [--target NAME]
@@ -56,6 +58,7 @@ fn run(args: &[String]) -> Result<()> {
         "check" => check::run(),
         "test" => test::run(),
         "conformance" => conformance::run(rest),
+        "cluster" => cluster::run(rest).map(|_| ()),
         "bench" => bench::run(rest),
         "fuzz" => fuzz::run(rest),
         "proto" => proto::run(),
