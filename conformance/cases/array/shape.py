@@ -84,3 +84,7 @@ case("Placeholder/unfed_known_shape", lambda: raw.Placeholder(dtype=tf.int64, sh
 case("Placeholder/unfed_scalar", lambda: raw.Placeholder(dtype=tf.string, shape=tf.TensorShape([])))
 case("Placeholder/unfed_bool_used", lambda: raw.LogicalNot(x=raw.Placeholder(dtype=tf.bool)))
 case("PlaceholderWithDefault/unfed", lambda: raw.PlaceholderWithDefault(input=const([1.0, 2.0]), shape=[None]))
+for t in ALL:
+    case("ToBool/" + short(t), lambda t=t: [raw.ToBool(input=inp(v, t)) for v in (
+        ["", "a", [], [""]] if t == tf.string else [0, 1, [], [0], [[1, 0]]])])
+case("ToBool/floats", lambda: [raw.ToBool(input=inp(v, tf.float32)) for v in (-0.0, float("nan"), 1e9, 1e-3)])

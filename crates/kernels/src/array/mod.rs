@@ -24,6 +24,7 @@ mod space;
 mod split;
 mod strided;
 mod tile;
+mod to_bool;
 mod transpose;
 mod unique;
 pub(crate) mod units;
@@ -57,6 +58,7 @@ pub(crate) fn register(registry: &mut Registry) {
     space::register(registry);
     split::register(registry);
     tile::register(registry);
+    to_bool::register(registry);
     transpose::register(registry);
     unique::register(registry);
     volume_patches::register(registry);
