@@ -7,6 +7,7 @@ mod cells;
 mod dense;
 mod map;
 mod ops;
+mod remap;
 mod text_file;
 
 use dense::{Dense, Limit};
@@ -18,6 +19,7 @@ use parking_lot::RwLock;
 
 pub(crate) fn register(registry: &mut Registry) {
     ops::register(registry);
+    remap::register(registry);
 }
 
 /// TensorFlow's C++ type of all tables.
