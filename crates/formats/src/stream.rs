@@ -175,6 +175,27 @@ impl ByteStream {
         self.read - self.buffer.len().saturating_sub(self.start) as u64
     }
 
+    /// The next byte, left where it is; `None` at the end.
+    pub fn peek(&mut self) -> Result<Option<u8>> {
+        Ok(self.waiting()?.first().copied())
+    }
+
+    /// The next byte; `None` at the end.
+    pub fn byte(&mut self) -> Result<Option<u8>> {
+        let byte = self.peek()?;
+        self.start += usize::from(byte.is_some());
+        Ok(byte)
+    }
+
+    /// Appends a byte to a piece that the caller puts together, if it may still grow.
+    pub fn push_within(&self, byte: u8, piece: &mut Vec<u8>) -> Result<()> {
+        if piece.len() >= self.limit {
+            return Err(self.too_long("a piece"));
+        }
+        piece.push(byte);
+        Ok(())
+    }
+
     /// The next line without its end (`\n` or `\r\n`), or `None` at the end of the stream.
     pub fn read_line(&mut self) -> Result<Option<Vec<u8>>> {
         let mut line = Vec::new();

@@ -109,11 +109,19 @@ fn to_tf_record() -> Result<Built> {
                 Ok::<String, Status>(path(value)?.to_owned())
             };
             let spec = dataset.spec();
-            if spec.types != [DType::String] {
-                return Err(Status::invalid_argument(format!(
-                    "ToTFRecordOp currently only support datasets of 1 single column, but got {}",
-                    spec.types.len()
-                )));
+            match spec.types.as_slice() {
+                [DType::String] => {}
+                [other] => {
+                    return Err(Status::invalid_argument(format!(
+                        "ToTFRecordOp currently only supports DT_STRING dataypes, but got {other}"
+                    )));
+                }
+                many => {
+                    return Err(Status::invalid_argument(format!(
+                        "ToTFRecordOp currently only support datasets of 1 single column, but got {}",
+                        many.len()
+                    )));
+                }
             }
             Ok((
                 dataset.clone(),

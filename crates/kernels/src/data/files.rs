@@ -80,7 +80,11 @@ fn text_line(ctx: &mut OpContext<'_>) -> Result<Dataset> {
 fn tf_record(ctx: &mut OpContext<'_>, v2: bool) -> Result<Dataset> {
     let files = filenames(ctx, 0)?;
     let name = define::text(ctx, 1, "compression_type")?;
-    let buffer = buffer_size(ctx, 2, "`buffer_size` must be >= 0 (0 == no buffering)")?;
+    // -1 leaves it to us.
+    let buffer = match define::int(ctx, 2, "buffer_size")? {
+        -1 => RecordOptions::default().buffer_size,
+        _ => buffer_size(ctx, 2, "`buffer_size` must be >= 0 (0 == no buffering)")?,
+    };
     let mut offsets = Vec::new();
     if v2 {
         offsets = define::ints(ctx, 3, "byte_offsets")?;

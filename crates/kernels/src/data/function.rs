@@ -50,7 +50,7 @@ impl Captured {
             self.handle.clone()
         };
         Ok(Fun {
-            handle,
+            work: Work::Function(handle),
             context: None,
         })
     }
@@ -84,15 +84,32 @@ impl Naming {
     }
 }
 
+/// What is done with an element where no graph says it.
+pub(super) type Native = Arc<dyn Fn(Element) -> Result<Vec<Tensor>> + Send + Sync>;
+
+#[derive(Clone)]
+enum Work {
+    Function(FunctionHandle),
+    Native(Native),
+}
+
 /// A function as a walk calls it.
 #[derive(Clone)]
 pub(super) struct Fun {
-    handle: FunctionHandle,
+    work: Work,
     /// What an error says before its text.
     context: Option<Arc<str>>,
 }
 
 impl Fun {
+    /// Work of our own.
+    pub(super) fn native(work: Native) -> Fun {
+        Fun {
+            work: Work::Native(work),
+            context: None,
+        }
+    }
+
     /// The same with errors that say which dataset's function it was, and where.
     pub(super) fn of(mut self, dataset: &str, place: &Place) -> Fun {
         let context = format!(
@@ -105,11 +122,14 @@ impl Fun {
 
     /// Calls the function. Dropping the future cancels the call.
     pub(super) async fn call(&self, args: Element) -> Result<Vec<Tensor>> {
+        let handle = match &self.work {
+            Work::Function(handle) => handle,
+            Work::Native(work) => return work(args),
+        };
         let cancellation = Cancellation::new();
         let under_way = UnderWay(Some(cancellation.clone()));
         let (fulfil, outcome) = promise();
-        self.handle
-            .call(args, &cancellation, move |outcome| fulfil.set(outcome));
+        handle.call(args, &cancellation, move |outcome| fulfil.set(outcome));
         let outcome = outcome.await;
         under_way.finish();
         outcome.map_err(|e| match &self.context {

@@ -14,7 +14,7 @@ use downpour_graph::{Code, Result, Status};
 use downpour_runtime::{
     AsyncOp, Built, Callee, Device, KernelBuilder, OpContext, Registry, Resource,
 };
-use downpour_tensor::{DType, PartialShape, Tensor, Variant};
+use downpour_tensor::{DType, PartialShape, ResourceHandle, Tensor, Variant};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -253,7 +253,7 @@ fn check_element(element: &Element, declared: &Spec) -> Result<()> {
     check_shapes(&declared.shapes, &shapes)
 }
 
-fn declared_element(got: Got, declared: &Spec) -> Result<Vec<Tensor>> {
+pub(super) fn declared_element(got: Got, declared: &Spec) -> Result<Vec<Tensor>> {
     let element = got?.ok_or_else(end_of_sequence)?;
     check_element(&element, declared)?;
     Ok(element)
@@ -319,30 +319,7 @@ fn from_string_handle(b: &KernelBuilder<'_>) -> Result<Built> {
     let shapes = b.attrs().shapes("output_shapes")?.to_vec();
     let wanted = b.handle("", "", ITERATOR_TYPE, vec![]);
     Built::cheap(move |ctx: &mut OpContext<'_>| {
-        let string = ctx.input(0)?;
-        if !string.shape().is_scalar() {
-            return Err(Status::invalid_argument("string_handle must be a scalar"));
-        }
-        let bytes = string.as_strings()?.first().cloned().unwrap_or_default();
-        let handle = resource_handle::parse(&bytes).ok_or_else(|| {
-            Status::invalid_argument("Could not parse string_handle as a valid ResourceHandle")
-        })?;
-        let device = ctx.device();
-        if handle.device != device.name {
-            return Err(Status::invalid_argument(format!(
-                "Attempted create an iterator on device \"{}\" from handle defined on device \"{}\"",
-                device.name, handle.device
-            )));
-        }
-        crate::queue::check_handle_type(&handle, &wanted)?;
-        let found = device
-            .resources
-            .find::<IteratorResource>(&handle.container, &handle.name);
-        let found = found.ok_or_else(|| {
-            device
-                .resources
-                .not_found(&handle.container, &handle.name, ITERATOR_TYPE)
-        })?;
+        let (handle, found) = string_handle::<IteratorResource>(ctx, &wanted)?;
         if !types.is_empty() {
             check_types(&types, &found.spec.types)?;
         }
@@ -352,4 +329,32 @@ fn from_string_handle(b: &KernelBuilder<'_>) -> Result<Built> {
         ctx.set_output(0, Tensor::resource(handle));
         Ok(())
     })
+}
+
+/// The handle in the string at input 0, and the resource of this device that it names.
+pub(super) fn string_handle<R: Resource>(
+    ctx: &OpContext<'_>,
+    wanted: &ResourceHandle,
+) -> Result<(ResourceHandle, Arc<R>)> {
+    let string = ctx.input(0)?;
+    if !string.shape().is_scalar() {
+        return Err(Status::invalid_argument("string_handle must be a scalar"));
+    }
+    let bytes = string.as_strings()?.first().cloned().unwrap_or_default();
+    let handle = resource_handle::parse(&bytes).ok_or_else(|| {
+        Status::invalid_argument("Could not parse string_handle as a valid ResourceHandle")
+    })?;
+    let device = ctx.device();
+    if handle.device != device.name {
+        return Err(Status::invalid_argument(format!(
+            "Attempted create an iterator on device \"{}\" from handle defined on device \"{}\"",
+            device.name, handle.device
+        )));
+    }
+    crate::queue::check_handle_type(&handle, wanted)?;
+    let resources = &device.resources;
+    let found = resources.find::<R>(&handle.container, &handle.name);
+    let found = found
+        .ok_or_else(|| resources.not_found(&handle.container, &handle.name, &wanted.type_name))?;
+    Ok((handle, found))
 }

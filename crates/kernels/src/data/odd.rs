@@ -418,7 +418,7 @@ impl Recipe for MatchingFiles {
 struct MatchingFilesStream {
     patterns: Arc<[Bytes]>,
     device: Arc<Device>,
-    /// Sorted the other way round; found at the first element asked for.
+    /// Pattern by pattern, each sorted, the other way round; found at the first element asked for.
     names: Option<Vec<String>>,
 }
 
@@ -427,12 +427,13 @@ impl MatchingFilesStream {
         if self.names.is_none() {
             let mut names = Vec::new();
             for pattern in self.patterns.iter() {
-                names.extend(storage(&self.device).glob(path(pattern)?)?);
+                let mut found = storage(&self.device).glob(path(pattern)?)?;
+                found.sort();
+                names.extend(found);
             }
             if names.is_empty() {
                 return Err(Status::not_found("Don't find any matched files"));
             }
-            names.sort();
             names.reverse();
             self.names = Some(names);
         }

@@ -191,6 +191,15 @@ impl Receiver {
         poll_fn(|cx| self.poll(cx)).await
     }
 
+    /// As [`Receiver::next`]; after the end it goes on saying so.
+    pub(super) async fn next_or_ended(&mut self) -> Got {
+        let got = self.next().await;
+        if let Ok(None) = got {
+            self.0.lock().items.push_back(Ok(None));
+        }
+        got
+    }
+
     /// As [`Receiver::next`], for whoever looks at several pipes.
     pub(super) fn poll(&mut self, cx: &std::task::Context<'_>) -> Poll<Got> {
         let mut pipe = self.0.lock();

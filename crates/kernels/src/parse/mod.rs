@@ -4,7 +4,7 @@
 
 pub(crate) mod batch;
 mod compressed;
-mod config;
+pub(crate) mod config;
 mod csv;
 mod example;
 mod json;

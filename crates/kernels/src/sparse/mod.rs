@@ -12,7 +12,7 @@ mod matmul;
 mod number;
 mod ragged;
 mod ragged_dense;
-mod ragged_variant;
+pub(crate) mod ragged_variant;
 mod reduce;
 mod segment;
 mod segment_rows;

@@ -29,9 +29,9 @@ fn invalid<T>(text: impl Into<String>) -> Result<T> {
 
 /// A ragged tensor: its row splits from the outermost in, and its values.
 #[derive(Clone, Debug)]
-struct Ragged {
-    splits: Vec<Tensor>,
-    values: Tensor,
+pub(crate) struct Ragged {
+    pub(crate) splits: Vec<Tensor>,
+    pub(crate) values: Tensor,
 }
 
 impl VariantValue for Ragged {
