@@ -133,11 +133,11 @@ fn luminance(rgb: [u8; 3]) -> u8 {
     ((19595 * r + 38470 * g + 7471 * b + 32768) >> 16) as u8
 }
 
-/// Adobe stores its inks inverted.
+/// Adobe stores its inks inverted, and the decoder turns all of them around.
 fn from_cmyk(ink: u8, black: u8, adobe: bool) -> u8 {
     let (ink, black) = match adobe {
-        true => (u16::from(ink), u16::from(black)),
-        false => (255 - u16::from(ink), 255 - u16::from(black)),
+        true => (255 - u16::from(ink), 255 - u16::from(black)),
+        false => (u16::from(ink), u16::from(black)),
     };
     (ink * black / 255) as u8
 }
