@@ -295,6 +295,15 @@ fn average_gradient(ctx: &mut OpContext<'_>, overlapping: bool) -> Result<()> {
     let shape = shape_of(&dims)?;
     ctx.check_alloc(DType::Double, &shape)?;
     let dims: [usize; 4] = std::array::from_fn(|i| shape[i]);
+    for (seq, name) in [(&rows, "Row"), (&columns, "Column")] {
+        if seq.iter().any(|v| *v < 0) {
+            let list: Vec<String> = seq.iter().map(i64::to_string).collect();
+            return invalid(format!(
+                "{name} sequence tensor values must not be negative, got {}",
+                list.join(" ")
+            ));
+        }
+    }
     check(&rows, dims[1], out_dims[1], "row_pooling_sequence")?;
     check(&columns, dims[2], out_dims[2], "col_pooling_sequence")?;
     if dims[0] != out_dims[0] || dims[3] != out_dims[3] {
