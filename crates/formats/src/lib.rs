@@ -16,6 +16,7 @@ pub mod crc32c;
 pub mod data_options;
 pub mod event;
 pub mod example;
+pub mod graph_def;
 pub mod histogram;
 pub mod reader_state;
 pub mod record;

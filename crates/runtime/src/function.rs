@@ -118,6 +118,38 @@ impl FunctionLibrary {
         self.definitions.read().clone()
     }
 
+    /// A whole graph (results as `_Retval`, functions of its own) as a function without
+    /// arguments.
+    pub fn graph(&self, graph: &Graph, device: &Arc<Device>) -> Result<FunctionHandle> {
+        let library = Arc::new(self.apart());
+        library.add(graph);
+        let env = CompileEnv {
+            registry: &library.registry,
+            device,
+            cache: &KernelCache::default(),
+            fold_constants: true,
+        };
+        let plan = Plan::compile(graph, &env)?;
+        if plan.num_args() > 0 {
+            return Err(Status::invalid_argument(
+                "a graph that is run as a whole has no arguments",
+            ));
+        }
+        let function = Function {
+            name: "graph".to_owned(),
+            plan,
+            arg_types: vec![],
+            ret_types: vec![],
+            stateful: true,
+        };
+        Ok(FunctionHandle {
+            function: Arc::new(function),
+            device: device.clone(),
+            library,
+            captured: Arc::new([]),
+        })
+    }
+
     /// Finds or compiles a function.
     pub fn get(&self, callee: &Callee) -> Result<Arc<Function>> {
         if let Some(found) = self.compiled.lock().get(&callee.0.key) {

@@ -11,7 +11,7 @@
 
 use super::prefetch::ahead;
 use super::task::yield_now;
-use downpour_graph::{Result, Status};
+use downpour_graph::{Node, Result, Status};
 use downpour_runtime::{Device, FunctionLibrary};
 use downpour_tensor::{DType, PartialShape, Tensor, Variant, VariantValue};
 use std::any::Any;
@@ -187,6 +187,13 @@ impl From<(&'static str, &'static str)> for Kind {
     }
 }
 
+/// The op that made a dataset, its inputs, and the functions they may name.
+pub(super) struct Origin {
+    pub(super) node: Arc<Node>,
+    pub(super) inputs: Vec<Tensor>,
+    pub(super) functions: Option<Arc<FunctionLibrary>>,
+}
+
 /// A dataset.
 #[derive(Clone)]
 pub(super) struct Dataset(Arc<Parts>);
@@ -198,6 +205,7 @@ struct Parts {
     inputs: Vec<Dataset>,
     depth: u32,
     streams: u64,
+    origin: Option<Origin>,
     /// The option of that name, as the last dataset on the way here that sets it does.
     deterministic: Option<bool>,
 }
@@ -230,8 +238,27 @@ impl Dataset {
             inputs,
             depth,
             streams,
+            origin: None,
             deterministic,
         })))
+    }
+
+    /// The same dataset, which remembers what made it. Only for one just made.
+    pub(super) fn with_origin(mut self, origin: Origin) -> Dataset {
+        if let Some(parts) = Arc::get_mut(&mut self.0) {
+            parts.origin = Some(origin);
+        }
+        self
+    }
+
+    /// What made it, if that was an op.
+    pub(super) fn origin(&self) -> Option<&Origin> {
+        self.0.origin.as_ref()
+    }
+
+    /// A number that differs for datasets that differ.
+    pub(super) fn identity(&self) -> usize {
+        Arc::as_ptr(&self.0) as usize
     }
 
     /// The same dataset with the option `deterministic` set. Only for one just made.

@@ -1,6 +1,6 @@
 //! How dataset ops read their arguments and become kernels, with the checks and words they share.
 
-use super::dataset::{Dataset, Next, Spec};
+use super::dataset::{Dataset, Next, Origin, Spec};
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext};
@@ -11,7 +11,13 @@ pub(super) fn dataset(
     make: impl Fn(&mut OpContext<'_>) -> Result<Dataset> + Send + Sync + 'static,
 ) -> Result<Built> {
     Built::cheap(move |ctx| {
-        let made = make(ctx)?;
+        let inputs = (0..ctx.num_inputs()).map(|i| ctx.input(i).cloned());
+        let origin = Origin {
+            node: ctx.info().node.clone(),
+            inputs: inputs.collect::<Result<_>>()?,
+            functions: ctx.env().functions.clone(),
+        };
+        let made = make(ctx)?.with_origin(origin);
         ctx.set_output(0, made.into_tensor());
         Ok(())
     })

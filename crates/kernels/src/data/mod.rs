@@ -31,6 +31,7 @@ mod files;
 mod flat;
 mod function;
 mod generator;
+mod graph;
 mod group;
 mod interleave;
 mod iterator;
@@ -64,6 +65,7 @@ pub(crate) fn register(registry: &mut Registry) {
     files::register(registry);
     flat::register(registry);
     generator::register(registry);
+    graph::register(registry);
     group::register(registry);
     interleave::register(registry);
     iterator::register(registry);
