@@ -180,7 +180,6 @@ X23 = [[1.0, 2.0, 4.0], [8.0, 16.0, 32.0]]
 SHAPED = {
     "Sum": lambda x: tf.reduce_sum(x, 1),
     "Sum_keep": lambda x: tf.reduce_sum(x, 0, keepdims=True),
-    "Sum_negative_axis": lambda x: raw.Sum(input=x, axis=[-1]),
     "Mean": lambda x: tf.reduce_mean(x, 0),
     "Mean_all": lambda x: tf.reduce_mean(x),
     "Max": lambda x: tf.reduce_max(x, 1),

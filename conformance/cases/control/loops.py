@@ -55,7 +55,7 @@ def _captured():
 
 
 def _growing():
-    return tf.while_loop(lambda i, a: i < 4, lambda i, a: [i + 1, tf.concat([a, [i]], 0)], [const(0), inp([9])],
+    return tf.while_loop(lambda i, a: i < 4, lambda i, a: [i + 1, tf.concat([a, [i]], 0)], [const(0), inp([9], shape=[1])],
                          shape_invariants=[tf.TensorShape([]), tf.TensorShape([None])])
 
 
@@ -114,7 +114,7 @@ def _cond_gradient():
 
 
 def _error():
-    return tf.while_loop(lambda a: a < 100.0, lambda a: [tf.check_numerics(tf.log(3.0 - a), "in the body")], [inp(2.0)])
+    return tf.while_loop(lambda a: a < 100.0, lambda a: [tf.check_numerics(tf.log(1.0 - a), "in the body")], [inp(2.0)])
 
 
 def _dead():

@@ -63,6 +63,11 @@ impl Node {
     pub fn op_name(&self) -> &str {
         &self.op.name
     }
+
+    /// The name that errors show: for a node that came with a function's body, its name there.
+    pub fn shown_name(&self) -> &str {
+        self.attrs.str("_original_name").unwrap_or(&self.name)
+    }
 }
 
 /// A checked graph.

@@ -91,6 +91,7 @@ fn time(op: &str, inputs: &[Tensor], attrs: &[(&str, AttrValue)]) -> (f64, f64) 
         device: &device,
         cache: &KernelCache::default(),
         fold_constants: false,
+        site: "",
     };
     let plan = Plan::compile(&graph, &env).expect("the op has a kernel");
     let mut times = Vec::new();

@@ -81,6 +81,7 @@ pub(crate) fn start(
         device,
         cache: &KernelCache::default(),
         fold_constants: false,
+        site: "",
     };
     let plan = Plan::compile(&graph, &env)?;
     let library = FunctionLibrary::new(REGISTRY.clone(), device.clone());

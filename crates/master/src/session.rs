@@ -11,7 +11,7 @@ use crate::tasks::Tasks;
 use downpour_graph::{DeviceName, Graph, GraphDef, Result, Status, parse_endpoint};
 use downpour_net::{Canceller, GraphOptions, Limits, PartialStep, StepEnd, StepStart};
 use downpour_plan::{
-    Endpoints, Placement, Request, merge_common, partition, place, rewrite, skip_unused,
+    Endpoints, Placement, Request, lower, merge_common, partition, place, rewrite, skip_unused,
 };
 use downpour_tensor::Tensor;
 use downpour_wire::messages::{OptLevel, RunOptions, SessionConfig};
@@ -125,7 +125,8 @@ impl Session {
             allow_soft_placement: config.allow_soft_placement,
         };
         let graph = tokio::task::block_in_place(|| {
-            let mut graph = Graph::new(graph)?;
+            let many = placement.devices.len() > 1;
+            let mut graph = lower(Graph::new(graph)?, 0, many);
             place(&mut graph, &placement)?;
             Ok::<_, Status>(graph)
         })?;
@@ -169,7 +170,9 @@ impl Session {
             return stale(current);
         }
         let mut graph = Arc::unwrap_or_clone(graph);
+        let base = graph.len();
         graph.extend(def)?;
+        let mut graph = lower(graph, base, self.placement.devices.len() > 1);
         place(&mut graph, &self.placement)?;
         let mut state = self.state.lock();
         if state.version != version {

@@ -1,16 +1,20 @@
 //! From a session's graph and a request to what each task runs. Pure functions: graph in, graph
 //! out; no kernels, no clock, no locks.
 //!
-//! In the order a request meets them: [`rewrite`] (feeds and fetches become nodes, the rest is
-//! pruned), [`skip_unused`] (values nobody uses), [`merge_common`] (common subexpressions), [`place`] (devices).
+//! [`lower`] replaces functional control flow when a graph grows, [`place`] gives its nodes devices. Then,
+//! in the order a request meets them: [`rewrite`] (feeds and fetches become nodes, the rest is
+//! pruned), [`skip_unused`] (values nobody uses), [`merge_common`] (common subexpressions),
+//! [`partition`] (one graph per task).
 
 mod cse;
+mod lower;
 mod partition;
 mod place;
 mod rewrite;
 mod unused;
 
 pub use cse::merge_common;
+pub use lower::lower;
 pub use partition::{DeviceRef, Partition, partition};
 pub use place::{Placement, place};
 pub use rewrite::{Endpoints, Request, rewrite};

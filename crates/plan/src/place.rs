@@ -59,7 +59,7 @@ impl Groups {
             }
         }
         // First what holds state: its users must follow wherever they asked to be.
-        for (id, node) in graph.nodes() {
+        for (id, node) in graph.nodes().filter(|(_, n)| !passes_handles(n)) {
             for (edge, (dtype, is_ref)) in node.inputs.iter().zip(&node.input_types) {
                 let shares = *is_ref || matches!(dtype, DType::Resource | DType::Variant);
                 if shares && may_share(graph, *edge) {
@@ -154,6 +154,15 @@ impl Groups {
     fn is_free(&self, id: NodeId) -> bool {
         self.parent[id.index()] == id && !self.wanted.contains_key(&id)
     }
+}
+
+/// Ops that hand handles of several devices on without using them.
+fn passes_handles(node: &Node) -> bool {
+    let op = node.op_name();
+    matches!(
+        op,
+        "IdentityN" | "PartitionedCall" | "StatefulPartitionedCall"
+    )
 }
 
 /// State travels as a handle within its device. A list is a variant too, but a value.

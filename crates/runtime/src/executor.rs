@@ -1111,7 +1111,8 @@ fn no_value(i: usize, plan: &Plan, env: &StepEnv) -> Status {
 fn blame(message: String, node: &PlanNode, env: &StepEnv) -> String {
     let name = &node.info.name;
     if !message.contains("{{node ") {
-        return format!("{message}\n\t [[{{{{node {name}}}}}]]");
+        let shown = node.info.node.shown_name();
+        return format!("{message}\n\t [[{{{{node {shown}}}}}]]");
     }
     let (attrs, op) = (&node.info.node.attrs, node.info.node.op_name());
     let lowered = matches!(attrs.bool("_lower_using_switch_merge"), Ok(true))

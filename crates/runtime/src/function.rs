@@ -33,6 +33,9 @@ pub struct Function {
     arg_types: Vec<DType>,
     ret_types: Vec<DType>,
     stateful: bool,
+    /// Whether its kernels keep state (random numbers, queues without a name), so that each place
+    /// that calls it needs its own.
+    private: bool,
 }
 
 impl Function {
@@ -128,6 +131,7 @@ impl FunctionLibrary {
             device,
             cache: &KernelCache::default(),
             fold_constants: true,
+            site: "",
         };
         let plan = Plan::compile(graph, &env)?;
         if plan.num_args() > 0 {
@@ -141,6 +145,7 @@ impl FunctionLibrary {
             arg_types: vec![],
             ret_types: vec![],
             stateful: true,
+            private: false,
         };
         Ok(FunctionHandle {
             function: Arc::new(function),
@@ -152,37 +157,74 @@ impl FunctionLibrary {
 
     /// Finds or compiles a function.
     pub fn get(&self, callee: &Callee) -> Result<Arc<Function>> {
-        if let Some(found) = self.compiled.lock().get(&callee.0.key) {
-            return Ok(found.clone());
+        let named = &callee.0;
+        let own = named.site.as_ref().map(|site| own_key(&named.key, site));
+        {
+            let compiled = self.compiled.lock();
+            let shared = compiled
+                .get(&named.key)
+                .filter(|f| !f.private || own.is_none());
+            let found = shared.or_else(|| compiled.get(own.as_ref()?));
+            if let Some(found) = found {
+                return Ok(found.clone());
+            }
         }
         // Two steps may both get here; the first to finish stands, so that state inside the
         // function is one.
-        let made = Arc::new(self.compile(&callee.0.name, &callee.0.attrs)?);
-        let mut compiled = self.compiled.lock();
-        Ok(compiled.entry(callee.0.key.clone()).or_insert(made).clone())
+        let made = Arc::new(self.compile(callee)?);
+        let key = match own {
+            Some(own) if made.private => own,
+            _ => named.key.clone(),
+        };
+        Ok(self.compiled.lock().entry(key).or_insert(made).clone())
     }
 
-    fn compile(&self, name: &str, attrs: &Attrs) -> Result<Function> {
+    /// A function for an object that keeps its own state.
+    fn get_own(&self, callee: &Callee) -> Result<Arc<Function>> {
+        let found = self.get(callee)?;
+        match found.private {
+            true => Ok(Arc::new(self.compile(callee)?)),
+            false => Ok(found),
+        }
+    }
+
+    fn compile(&self, callee: &Callee) -> Result<Function> {
+        let named = &callee.0;
         let definitions = self.definitions();
-        let body = definitions.instantiate(name, attrs)?;
+        let body = definitions.instantiate(&named.name, &named.attrs)?;
+        let site = named.site.as_deref().unwrap_or(&named.key);
         let env = CompileEnv {
             registry: &self.registry,
             device: &self.device,
             // Node names are unique within a body only.
             cache: &KernelCache::default(),
             fold_constants: true,
+            site,
         };
+        let any = |test: fn(&Node) -> bool| body.graph.nodes().any(|(_, n)| test(n));
         Ok(Function {
-            name: name.to_owned(),
+            name: named.name.clone(),
             plan: Plan::compile(&body.graph, &env)?,
-            stateful: body
-                .graph
-                .nodes()
-                .any(|(_, n)| n.op.stateful && !matches!(n.op_name(), "_Arg" | "_Retval")),
+            stateful: any(|n| n.op.stateful && !matches!(n.op_name(), "_Arg" | "_Retval")),
+            private: any(keeps_state),
             arg_types: body.arg_types,
             ret_types: body.ret_types,
         })
     }
+}
+
+fn own_key(key: &str, site: &str) -> Arc<str> {
+    format!("{key}\u{2}{site}").into()
+}
+
+/// Whether a node's kernel object has state of its own, or may call a function that has.
+fn keeps_state(node: &Node) -> bool {
+    let empty = |name: &str| matches!(node.attrs.str(name), Ok(""));
+    node.op.stateful
+        && (node.attrs.find("seed2").is_some()
+            || crate::plan::calls_functions(node)
+            || empty("shared_name")
+                && !matches!(node.op_name(), "VarHandleOp" | "VariableV2" | "Variable"))
 }
 
 /// What a node calls: a function's name and the attributes to instantiate it with.
@@ -193,15 +235,26 @@ struct Named {
     name: String,
     attrs: Attrs,
     key: Arc<str>,
+    site: Option<Arc<str>>,
 }
 
 impl Callee {
-    /// What a `func` attribute says.
+    /// What a `func` attribute says. State inside the function is shared by all who call it so.
     pub fn new(function: &FunctionRef) -> Callee {
+        Callee::make(function, None)
+    }
+
+    /// As [`Callee::new`], with state of its own for the calling node at `site`.
+    pub(crate) fn at(function: &FunctionRef, site: String) -> Callee {
+        Callee::make(function, Some(site.into()))
+    }
+
+    fn make(function: &FunctionRef, site: Option<Arc<str>>) -> Callee {
         Callee(Arc::new(Named {
             name: function.name.clone(),
             attrs: function.attrs.clone(),
             key: key_of(&function.name, &function.attrs).into(),
+            site,
         }))
     }
 
@@ -223,7 +276,7 @@ impl Callee {
         captured: Arc<[Tensor]>,
     ) -> Result<FunctionHandle> {
         Ok(FunctionHandle {
-            function: library.get(self)?,
+            function: library.get_own(self)?,
             device: device.clone(),
             library: library.clone(),
             captured,

@@ -247,7 +247,11 @@ impl Fused {
                 )
             };
             outcome.map_err(|e| Status {
-                message: format!("{}\n\t [[{{{{node {}}}}}]]", e.message, member.info.name),
+                message: format!(
+                    "{}\n\t [[{{{{node {}}}}}]]",
+                    e.message,
+                    member.info.node.shown_name()
+                ),
                 ..e
             })?;
             let [result] = output;

@@ -6,7 +6,7 @@
 use crate::executor::{Completion, StepEnv, StepShared};
 use crate::plan::Plan;
 use crate::{Callee, Caller, Device, Resource, Variable};
-use downpour_graph::{Attrs, Code, Node, Result, Status};
+use downpour_graph::{Attrs, Code, FunctionRef, Node, Result, Status};
 use downpour_tensor::{DType, Element, PartialShape, ResourceHandle, Shape, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -85,6 +85,7 @@ pub struct KernelBuilder<'a> {
     pub node: &'a Arc<Node>,
     /// The device that will run it.
     pub device: &'a Arc<Device>,
+    pub(crate) site: &'a str,
 }
 
 impl KernelBuilder<'_> {
@@ -113,12 +114,17 @@ impl KernelBuilder<'_> {
 
     /// The function that the `func` attribute `name` names.
     pub fn callee(&self, name: &str) -> Result<Callee> {
-        Ok(Callee::new(self.attrs().func(name)?))
+        Ok(self.called(self.attrs().func(name)?))
+    }
+
+    fn called(&self, function: &FunctionRef) -> Callee {
+        Callee::at(function, format!("{}\u{3}{}", self.site, self.node.name))
     }
 
     /// The functions that the `list(func)` attribute `name` names.
     pub fn callees(&self, name: &str) -> Result<Vec<Callee>> {
-        Ok(self.attrs().funcs(name)?.iter().map(Callee::new).collect())
+        let functions = self.attrs().funcs(name)?.iter();
+        Ok(functions.map(|f| self.called(f)).collect())
     }
 
     /// The container and name under which the node's resource is shared: attributes `container`

@@ -26,6 +26,8 @@ pub struct CompileEnv<'a> {
     pub cache: &'a KernelCache,
     /// Whether to evaluate constant parts of the graph now.
     pub fold_constants: bool,
+    /// Which place of which function's body this is; empty for a graph.
+    pub site: &'a str,
 }
 
 /// How the executor treats a node.
@@ -207,7 +209,7 @@ fn cost_by_inputs(node: &Node) -> bool {
 }
 
 /// Whether a node calls functions.
-fn calls_functions(node: &Node) -> bool {
+pub(crate) fn calls_functions(node: &Node) -> bool {
     let names =
         |v: &AttrValue| matches!(v, AttrValue::Func(_) | AttrValue::List(AttrList::Func(_)));
     node.attrs.0.values().any(names) || find_op(node.op_name()).is_none()
@@ -315,7 +317,7 @@ fn kind_of(node: &Node, id: NodeId, frames: &FrameTable) -> Result<Kind> {
 
 pub(crate) fn build_kernel(node: &Arc<Node>, env: &CompileEnv<'_>) -> Result<Built> {
     let at_node = |e: Status| Status {
-        message: format!("{}\n\t [[{{{{node {}}}}}]]", e.message, node.name),
+        message: format!("{}\n\t [[{{{{node {}}}}}]]", e.message, node.shown_name()),
         ..e
     };
     let make = || {
@@ -330,6 +332,7 @@ pub(crate) fn build_kernel(node: &Arc<Node>, env: &CompileEnv<'_>) -> Result<Bui
         let builder = KernelBuilder {
             node,
             device: env.device,
+            site: env.site,
         };
         (registration.factory)(&builder).map_err(at_node)
     };

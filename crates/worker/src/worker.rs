@@ -147,6 +147,7 @@ impl Worker {
             device: &session.device,
             cache: &session.kernels,
             fold_constants: options.fold_constants,
+            site: "",
         };
         session.functions.add(graph);
         let plan = Plan::compile(graph, &env)?;

@@ -197,6 +197,7 @@ pub(super) fn cancelled_step(
         device: &device,
         cache: &KernelCache::default(),
         fold_constants: false,
+        site: "",
     };
     let plan = Plan::compile(&graph, &env).unwrap();
     let cancellation = Cancellation::new();
