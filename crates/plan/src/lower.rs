@@ -14,7 +14,7 @@ use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
 /// Most nodes that lowering may add to a graph: calls of calls multiply.
-const MAX_ADDED: usize = 1 << 20;
+const MAX_ADDED: usize = 1 << 18;
 
 /// Lowers the nodes from `base` on. With `inline_calls`, plain calls are replaced by their bodies
 /// as well: the body of a call can only be spread over tasks where it is part of the graph.
@@ -390,6 +390,9 @@ impl Lowering<'_> {
         let library = self.graph.library();
         let definition = library.find(&function.name)?;
         if matches!(definition.attrs.bool("_noinline"), Ok(true)) && first == 0 {
+            return None;
+        }
+        if self.nodes.len() + definition.nodes.len() >= self.limit {
             return None;
         }
         let body = library.instantiate(&function.name, &function.attrs).ok()?;
