@@ -381,14 +381,15 @@ mod tests {
 
     #[test]
     fn users_of_a_variable_go_where_it_is_and_free_nodes_stay_with_the_client() {
-        let text = "v VariableV2 /job:ps/task:1 -\nx Placeholder - -\na Assign /job:w - v x\nr Identity - v v";
+        let text = "v VariableV2 /job:ps/task:1 -\nx Placeholder - -\na Assign /job:w - v x\nr Identity - v v\nn Neg - - x";
         assert_eq!(
             cluster(text, false).unwrap(),
             [
                 "/job:ps/task:1",
                 "/job:w/task:0",
                 "/job:ps/task:1",
-                "/job:ps/task:1"
+                "/job:ps/task:1",
+                "/job:w/task:0"
             ]
         );
     }

@@ -1,6 +1,8 @@
 //! Several tasks as one: graphs that span them give what one task gives, state is shared, and
 //! failures say where they happened.
 
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
 #[path = "../common/mod.rs"]
 #[allow(dead_code, reason = "shared with other tests")]
 mod common;
