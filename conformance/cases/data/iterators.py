@@ -144,3 +144,92 @@ def concurrent(env):
         [t.start() for t in threads]
         [t.join() for t in threads]
         return sorted(got), env.error(lambda: sess.run(n))
+
+
+def saved(make, before, after):
+    """Writes an iterator's state down, goes on, goes back to it, and goes on again, also after starting anew."""
+    @script("SerializeIterator/%s" % make)
+    def body(env):
+        it = tf.data.make_initializable_iterator(PIPELINES[make]())
+        n = tf.nest.flatten(it.get_next())
+        handle = it._iterator_resource
+        state = raw.SerializeTensor(tensor=raw.SerializeIterator(resource_handle=handle, external_state_policy=0))
+        text = tf.placeholder(S, [])
+        restore = raw.DeserializeIterator(resource_handle=handle, serialized=raw.ParseTensor(serialized=text, out_type=tf.variant))
+        take = lambda sess, k: [env.error(lambda: sess.run(n)) for _ in range(k)]
+        with env.session() as sess:
+            sess.run(it.initializer)
+            out = [take(sess, before)]
+            kept = sess.run(state)
+            out.append(take(sess, after))
+            sess.run(restore, {text: kept})
+            out.append(take(sess, after))
+            sess.run(it.initializer)
+            sess.run(restore, {text: kept})
+            out.append(take(sess, after))
+        again = [str(out[1]) == str(o) or (out[1], o) for o in out[2:]]
+        return (out[0] if make != "unseeded" else "by chance"), again
+
+
+def fails_at(k):
+    return lambda x: tf.debugging.check_numerics(1.0 / tf.cast(x - k, F), "oops")
+
+
+r = D.range
+PIPELINES = dict(
+    range=lambda: r(10), slices=lambda: D.from_tensor_slices(([1, 2, 3, 4, 5, 6], ["a", "b", "c", "d", "e", "f"])),
+    repeat=lambda: r(3).repeat(4).skip(1).take(9), forever=lambda: r(3).repeat(), shard=lambda: r(20).shard(3, 1),
+    zip=lambda: D.zip((r(9), r(20, 29).skip(2))), concatenate=lambda: r(3).concatenate(r(10, 19)), batch=lambda: r(19).batch(2).unbatch().batch(3),
+    padded=lambda: r(1, 12).map(lambda x: tf.fill([x], x)).padded_batch(2, [None]), map=lambda: r(9).map(lambda x: x * x, num_parallel_calls=2),
+    mapped_errors=lambda: r(9).map(fails_at(5), num_parallel_calls=3), batched_map=lambda: r(20).map(lambda x: x + 1).batch(3),
+    filter=lambda: r(30).filter(lambda x: tf.equal(x % 3, 1)), scan=lambda: r(9).scan(tf.constant(0, L), lambda s, x: (s + x, s)),
+    flat_map=lambda: r(5).flat_map(lambda x: r(x, x + 3)), interleave=lambda: r(6).interleave(lambda x: r(x * 10, x * 10 + x), cycle_length=3, block_length=2),
+    parallel_interleave=lambda: r(6).interleave(lambda x: r(x * 10, x * 10 + x), cycle_length=3, num_parallel_calls=2),
+    shuffle=lambda: r(12).shuffle(5, seed=3), reshuffle=lambda: r(4).shuffle(9, seed=3).repeat(3), unseeded=lambda: r(12).shuffle(6),
+    prefetch=lambda: r(9).prefetch(3).map(lambda x: x + 1).prefetch(2), cache=lambda: r(4).cache().repeat(3),
+    window=lambda: r(12).window(3, shift=2).flat_map(lambda w: w.batch(3)), random=lambda: D.random(seed=4).take(10), enumerate=lambda: r(5, 15).enumerate(),
+    groups=lambda: r(14).group_by_window(lambda x: x % 3, lambda k, d: d.batch(3), window_size=3), unique=lambda: D.from_tensor_slices([1, 2, 1, 3, 4, 3, 5]).unique(),
+    choose=lambda: D.sample_from_datasets([r(9), r(20, 29)], seed=5), ended=lambda: r(2))
+for name in PIPELINES:
+    saved(name, 3, 5)
+case("SerializeIterator/not_started", lambda: raw.SerializeTensor(tensor=raw.SerializeIterator(resource_handle=it())))
+
+
+@script("SerializeIterator/stateful")
+def stateful(env):
+    i = tf.data.make_initializable_iterator(r(3).map(lambda x: tf.random.uniform([])))
+    save = raw.SerializeIterator(resource_handle=i._iterator_resource, external_state_policy=2)
+    with env.session() as sess:
+        sess.run(i.initializer)
+        return [env.error(lambda: sess.run(save.op))]
+
+
+@script("SerializeIterator/saver")
+def saver(env):
+    """An iterator in a checkpoint beside a variable; TensorFlow can read what was written."""
+    def build():
+        g = tf.Graph()
+        with g.as_default():
+            i = tf.data.make_initializable_iterator(r(50).shuffle(7, seed=3).map(lambda x: x * 2).batch(3))
+            v = tf.get_variable("v", initializer=0, use_resource=True)
+            n = tf.group(v.assign_add(1)), i.get_next()
+            tf.add_to_collection(tf.GraphKeys.SAVEABLE_OBJECTS, tf.data.experimental.make_saveable_from_iterator(i))
+            return g, i.initializer, n, v, tf.train.Saver()
+    path = env.tmp + "/model"
+    g, init, n, v, save = build()
+    with env.session(g) as sess:
+        sess.run([init, v.initializer])
+        out = [sess.run(n)[1] for _ in range(4)]
+        save.save(sess, path, write_meta_graph=False)
+        out += [sess.run(n)[1] for _ in range(3)]
+    g, init, n, v, save = build()
+    with env.session(g) as sess:
+        sess.run(init)
+        save.restore(sess, path)
+        again = [sess.run(n)[1] for _ in range(3)]
+        count = sess.run(v)
+    names = [k for k in tf.train.load_checkpoint(path).get_variable_to_shape_map() if k != "v"]
+    with tf.Graph().as_default(), tf.Session() as local:
+        state = raw.RestoreV2(prefix=path, tensor_names=names, shape_and_slices=[""], dtypes=[tf.variant])
+        readable = len(local.run(raw.SerializeTensor(tensor=state[0]))) > 0
+    return out, [str(a) for a in again] == [str(b) for b in out[4:]], count, len(names), readable

@@ -19,4 +19,4 @@ pub use half::{bf16, f16};
 pub use num_complex::{Complex32, Complex64};
 pub use shape::{Dims, MAX_RANK, PartialShape, Shape, ShapeError};
 pub use tensor::{Tensor, TensorError};
-pub use variant::{ResourceHandle, Variant, VariantValue};
+pub use variant::{Encoded, ResourceHandle, Variant, VariantValue};

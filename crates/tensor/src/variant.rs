@@ -1,6 +1,7 @@
 //! The two element kinds that point at something else: resource handles and variants.
 
-use crate::{DType, PartialShape};
+use crate::{DType, PartialShape, Tensor};
+use bytes::Bytes;
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -28,6 +29,33 @@ pub trait VariantValue: Any + Send + Sync + fmt::Debug {
     fn type_name(&self) -> &str;
     /// This value as [`Any`], for downcasting.
     fn as_any(&self) -> &dyn Any;
+    /// This value as what may leave the process, if it may.
+    fn encoded(&self) -> Option<Encoded> {
+        None
+    }
+}
+
+/// A variant as it is written down: what it is, and of what it consists.
+#[derive(Clone, Debug)]
+pub struct Encoded {
+    /// TensorFlow's registered type name.
+    pub type_name: String,
+    /// What the type makes of it.
+    pub metadata: Bytes,
+    /// Tensors that go along.
+    pub tensors: Vec<Tensor>,
+}
+
+impl VariantValue for Encoded {
+    fn type_name(&self) -> &str {
+        &self.type_name
+    }
+    fn as_any(&self) -> &dyn Any {
+        self
+    }
+    fn encoded(&self) -> Option<Encoded> {
+        Some(self.clone())
+    }
 }
 
 /// One variant element.

@@ -38,5 +38,6 @@ pub use shape_proto::{
 };
 pub use status::{from_tonic, to_tonic};
 pub use tensor_proto::{
-    TensorProtoError, decode_handle, decode_tensor, encode_handle, encode_tensor,
+    TensorProtoError, decode_handle, decode_tensor, decode_variant, encode_handle, encode_tensor,
+    encode_variant,
 };

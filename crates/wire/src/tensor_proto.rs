@@ -4,12 +4,15 @@
 //! by reference for numbers.
 
 use crate::budget::{Exhausted, Meter};
-use crate::proto::{ResourceHandleProto, TensorProto, resource_handle_proto::DtypeAndShape};
+use crate::proto::{
+    ResourceHandleProto, TensorProto, VariantTensorDataProto, resource_handle_proto::DtypeAndShape,
+};
 use crate::{decode_partial_shape, decode_shape, encode_partial_shape, encode_shape};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use downpour_graph::Status;
 use downpour_tensor::{
-    Buffer, DType, Element, PartialShape, ResourceHandle, Shape, ShapeError, Tensor,
+    Buffer, DType, Element, Encoded, PartialShape, ResourceHandle, Shape, ShapeError, Tensor,
+    Variant,
 };
 use prost::Message as _;
 use prost::encoding::{encode_varint, encoded_len_varint};
@@ -80,13 +83,7 @@ pub fn decode_tensor(proto: TensorProto, meter: &mut Meter) -> Result<Tensor, Te
     match (dtype, dtype.size()) {
         (DType::String, _) => decode_strings(proto, shape, n),
         (DType::Resource, _) => decode_resources(proto, shape, n),
-        (DType::Variant, _) => Err(TensorProtoError::Variant(
-            proto
-                .variant_val
-                .first()
-                .map(|v| v.type_name.chars().take(100).collect())
-                .unwrap_or_default(),
-        )),
+        (DType::Variant, _) => decode_variants(proto, shape, n, meter),
         (_, Some(size)) if !proto.tensor_content.is_empty() => {
             decode_content(proto.tensor_content, dtype, shape, size)
         }
@@ -236,6 +233,48 @@ fn unpack(content: Bytes, n: usize) -> Option<Vec<Bytes>> {
     Some(lengths.into_iter().map(|len| data.split_to(len)).collect())
 }
 
+/// Variants that are plain data: an iterator's state, which is written down and read again.
+/// Others are understood by their own process only.
+fn decode_variants(
+    proto: TensorProto,
+    shape: Shape,
+    n: usize,
+    meter: &mut Meter,
+) -> Result<Tensor, TensorProtoError> {
+    let mut out = Vec::new();
+    for value in proto.variant_val {
+        out.push(decode_variant(value, meter)?);
+    }
+    if out.len() != n {
+        let given = out.len();
+        return match given {
+            0 => Err(TensorProtoError::Variant(String::new())),
+            _ => Err(length(DType::Variant, &shape, given)),
+        };
+    }
+    Tensor::variants(out, shape.clone()).map_err(|_| length(DType::Variant, &shape, n))
+}
+
+/// One variant out of its message.
+pub fn decode_variant(
+    value: VariantTensorDataProto,
+    meter: &mut Meter,
+) -> Result<Variant, TensorProtoError> {
+    if value.type_name != ITERATOR_STATE {
+        let name = value.type_name.chars().take(100).collect();
+        return Err(TensorProtoError::Variant(name));
+    }
+    let tensors = value.tensors.into_iter().map(|t| decode_tensor(t, meter));
+    Ok(Variant::new(Encoded {
+        type_name: value.type_name,
+        metadata: value.metadata,
+        tensors: tensors.collect::<Result<_, _>>()?,
+    }))
+}
+
+/// The type name of an iterator's state.
+const ITERATOR_STATE: &str = "tensorflow::Iterator";
+
 /// A resource handle out of its message.
 pub fn decode_handle(proto: ResourceHandleProto) -> ResourceHandle {
     ResourceHandle {
@@ -279,7 +318,7 @@ pub fn encode_handle(handle: &ResourceHandle) -> ResourceHandleProto {
 }
 
 /// A tensor as TensorFlow's services send it: everything in `tensor_content`, numbers by
-/// reference. Variants cannot leave the process.
+/// reference. Only variants that are plain data leave the process.
 pub fn encode_tensor(tensor: &Tensor) -> Result<TensorProto, Status> {
     let tensor_content = if let Some(buffer) = tensor.buffer() {
         buffer.to_bytes()
@@ -292,21 +331,38 @@ pub fn encode_tensor(tensor: &Tensor) -> Result<TensorProto, Status> {
             .collect();
         pack(&encoded)
     } else {
-        match tensor.as_variants().ok().and_then(<[_]>::first) {
-            None => Bytes::new(),
-            Some(variant) => {
-                return Err(Status::unimplemented(format!(
-                    "a variant of type '{}' cannot be sent to another process",
-                    variant.0.type_name()
-                )));
-            }
-        }
+        let variants = tensor.as_variants().unwrap_or_default();
+        return Ok(TensorProto {
+            dtype: tensor.dtype().number(),
+            tensor_shape: Some(encode_shape(tensor.shape())),
+            variant_val: variants
+                .iter()
+                .map(encode_variant)
+                .collect::<Result<_, _>>()?,
+            ..Default::default()
+        });
     };
     Ok(TensorProto {
         dtype: tensor.dtype().number(),
         tensor_shape: Some(encode_shape(tensor.shape())),
         tensor_content,
         ..Default::default()
+    })
+}
+
+/// The message of one variant, if it may leave the process.
+pub fn encode_variant(variant: &Variant) -> Result<VariantTensorDataProto, Status> {
+    let Some(encoded) = variant.0.encoded() else {
+        return Err(Status::unimplemented(format!(
+            "a variant of type '{}' cannot be sent to another process",
+            variant.0.type_name()
+        )));
+    };
+    let tensors = encoded.tensors.iter().map(encode_tensor);
+    Ok(VariantTensorDataProto {
+        type_name: encoded.type_name,
+        metadata: encoded.metadata,
+        tensors: tensors.collect::<Result<_, _>>()?,
     })
 }
 
@@ -329,9 +385,8 @@ fn pack(values: &[Bytes]) -> Bytes {
 mod tests {
     use super::*;
     use crate::Budget;
-    use crate::proto::VariantTensorDataProto;
     use downpour_graph::Code;
-    use downpour_tensor::{Complex32, Variant, VariantValue, bf16, f16};
+    use downpour_tensor::{Complex32, VariantValue, bf16, f16};
 
     fn proto(dtype: DType, dims: &[usize]) -> TensorProto {
         TensorProto {

@@ -1,11 +1,15 @@
 //! The bytes of one tensor in a data file, and their checksum. Plain types are their memory;
-//! strings are all lengths, a checksum of the lengths, then all contents.
+//! strings are all lengths, a checksum of the lengths, then all contents; variants are messages, each with
+//! its length and a checksum.
 
 use crate::coding::{Cursor, put_varint};
 use crate::crc32c::{self, Crc32c};
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
-use downpour_tensor::{DType, Shape, Tensor};
+use downpour_tensor::{DType, Shape, Tensor, Variant};
+use downpour_wire::proto::VariantTensorDataProto;
+use downpour_wire::{Budget, Meter, decode_variant, encode_variant};
+use prost::Message;
 
 /// Hands the stored form of `tensor` to `write` piece by piece; returns size and masked checksum.
 pub(super) fn write_tensor(
@@ -16,6 +20,9 @@ pub(super) fn write_tensor(
         let data = buffer.as_bytes();
         write(data)?;
         return Ok((data.len() as i64, crc32c::masked(data)));
+    }
+    if let Ok(variants) = tensor.as_variants() {
+        return write_variants(variants, write);
     }
     if tensor.dtype() != DType::String {
         return Err(Status::unimplemented(format!(
@@ -41,6 +48,65 @@ pub(super) fn write_tensor(
         size += string.len();
     }
     Ok((size as i64, crc32c::mask(crc.value())))
+}
+
+/// Each variant is its length, its message, and a checksum of all so far.
+fn write_variants(
+    variants: &[Variant],
+    mut write: impl FnMut(&[u8]) -> Result<()>,
+) -> Result<(i64, u32)> {
+    let (mut crc, mut size) = (Crc32c::new(), 0);
+    for variant in variants {
+        let message = encode_variant(variant)?.encode_to_vec();
+        let mut out = Vec::with_capacity(message.len() + 14);
+        put_varint(&mut out, message.len() as u64);
+        // Other than strings' lengths, these count as 64 bits always.
+        crc.update(&(message.len() as u64).to_le_bytes());
+        crc.update(&message);
+        out.extend(message);
+        let checksum = crc32c::mask(crc.value()).to_le_bytes();
+        crc.update(&checksum);
+        out.extend(checksum);
+        write(&out)?;
+        size += out.len() as i64;
+    }
+    Ok((size, crc32c::mask(crc.value())))
+}
+
+/// Variants out of their stored form, with the unmasked checksum over them.
+pub(super) fn read_variants(data: &Bytes, shape: &Shape) -> Result<(Tensor, u32)> {
+    let short = || Status::out_of_range("Read less bytes than requested");
+    let count = shape.num_elements();
+    if count > data.len() {
+        return Err(short());
+    }
+    let mut cursor = Cursor(data);
+    let mut crc = Crc32c::new();
+    let mut variants = Vec::with_capacity(count);
+    let mut meter = Meter::from(&Budget::default());
+    for _ in 0..count {
+        let length = cursor.length().ok_or_else(short)?;
+        let message = cursor.take(length).ok_or_else(short)?;
+        crc.update(&(length as u64).to_le_bytes());
+        crc.update(message);
+        let stored = cursor.array::<4>().ok_or_else(short)?;
+        if crc32c::unmask(u32::from_le_bytes(stored)) != crc.value() {
+            return Err(Status::data_loss(
+                "The checksum after a variant does not match",
+            ));
+        }
+        crc.update(&stored);
+        let message = VariantTensorDataProto::decode(data.slice_ref(message))
+            .map_err(|e| Status::data_loss(format!("Unable to parse a variant: {e}")))?;
+        variants.push(decode_variant(message, &mut meter).map_err(Status::from)?);
+    }
+    if !cursor.is_empty() {
+        return Err(Status::data_loss(format!(
+            "{} bytes are left over behind the variants of the tensor",
+            cursor.0.len()
+        )));
+    }
+    Ok((Tensor::variants(variants, shape.clone())?, crc.value()))
 }
 
 /// The checksum sees lengths as fixed-width numbers, not as the varints in the file.

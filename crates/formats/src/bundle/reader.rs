@@ -191,7 +191,7 @@ impl<'a> BundleReader<'a> {
         let size = usize::try_from(entry.size).ok();
         let expected = match dtype.size() {
             Some(bytes) => entry.shape.num_elements().checked_mul(bytes),
-            None if dtype == DType::String => size,
+            None if matches!(dtype, DType::String | DType::Variant) => size,
             None => {
                 return Err(Status::unimplemented(format!(
                     "Restoring a tensor of type {dtype} is not supported"
@@ -234,6 +234,10 @@ impl<'a> BundleReader<'a> {
             let mut data = vec![0; size];
             shard.file.read_exact_at(offset, &mut data).map_err(named)?;
             encode::read_strings(&Bytes::from(data), &entry.shape).map_err(named)?
+        } else if dtype == DType::Variant {
+            let mut data = vec![0; size];
+            shard.file.read_exact_at(offset, &mut data).map_err(named)?;
+            encode::read_variants(&Bytes::from(data), &entry.shape).map_err(named)?
         } else {
             let mut buffer = Buffer::zeroed(size);
             let data = buffer.make_mut();

@@ -4,6 +4,7 @@ use super::calls::{MapAndBatch, fused};
 use super::dataset::{Cardinality, Dataset, Element, Iter, Next, Place, Recipe, Spec, Stream};
 use super::define::{self, batched};
 use super::sources::row;
+use super::state::{Restoring, Saving, State, misfit};
 use crate::queue::element::stack;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, Device, KernelBuilder, OpContext, Registry};
@@ -122,6 +123,14 @@ struct BatchStream {
 }
 
 impl Stream for BatchStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { Ok(Some(State::default().with(self.input.save().await?))) })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move { self.input.restore(state.below(0)?).await })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             let mut elements = Vec::new();
@@ -256,6 +265,29 @@ struct UnbatchStream {
 }
 
 impl Stream for UnbatchStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            let mut state = State::of([self.rows as i64, self.at as i64]);
+            state.tensors = self.batch.clone();
+            Ok(Some(state.with(self.input.save().await?)))
+        })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            (self.rows, self.at) = (state.size(0)?, state.size(1)?);
+            self.batch = std::mem::take(&mut state.tensors);
+            if self
+                .batch
+                .iter()
+                .any(|t| t.dims().first() != Some(&self.rows))
+            {
+                return Err(misfit());
+            }
+            self.input.restore(state.below(0)?).await
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             while self.at >= self.rows {

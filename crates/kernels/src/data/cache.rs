@@ -84,7 +84,9 @@ impl Recipe for Cache {
     fn open(&self, place: &Place) -> Result<Box<dyn Stream>> {
         let full = self.cache.0.lock().clone();
         if let Some(elements) = full {
-            return super::sources::Elements(elements).open(place);
+            return Ok(Box::new(Full(
+                super::sources::Elements(elements).open(place)?,
+            )));
         }
         Ok(Box::new(Filling {
             input: self.input.iterate(place)?,
@@ -94,6 +96,16 @@ impl Recipe for Cache {
     }
     fn cardinality(&self) -> Cardinality {
         self.input.cardinality()
+    }
+}
+
+/// A walk over what is cached. It writes down nothing: where it is gone on with there may be no
+/// cache yet, or another one.
+struct Full(Box<dyn Stream>);
+
+impl Stream for Full {
+    fn next(&mut self) -> Next<'_> {
+        self.0.next()
     }
 }
 

@@ -9,7 +9,8 @@ use super::dataset::{Cardinality, Dataset, Element, Got, Iter, Next, Place, Reci
 use super::define::{self, declared};
 use super::function::{Captured, Fun, dataset_name, mapped};
 use super::map::{Map, flag};
-use super::task::{TaskHandle, Wakers, spawn};
+use super::state::{Restoring, Saving, State, got_state, state_got};
+use super::task::{TaskHandle, Turnstile, Wakers, spawn};
 use downpour_graph::{Code, Result, Status};
 use downpour_runtime::{Built, Device, KernelBuilder, Registry};
 use downpour_tensor::Tensor;
@@ -121,6 +122,14 @@ struct ParallelMapStream {
 }
 
 impl Stream for ParallelMapStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { self.calls.save().await.map(Some) })
+    }
+
+    fn restore(&mut self, state: State) -> Restoring<'_> {
+        Box::pin(self.calls.restore(state))
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             match self.calls.next().await {
@@ -141,6 +150,7 @@ impl Stream for ParallelMapStream {
 }
 
 /// What came of one element.
+#[derive(Clone)]
 pub(super) enum Taken {
     Call(Result<Vec<Tensor>>),
     /// The element itself could not be had.
@@ -167,8 +177,10 @@ struct Line {
 /// A walk's calls under way.
 pub(super) struct Calls {
     line: Arc<Mutex<Line>>,
-    /// The walk and the function, until the first result is asked for.
-    start: Option<(Iter, Fun)>,
+    /// The walk, which the runner takes elements from, and whoever saves it.
+    input: Arc<Turnstile<Iter>>,
+    f: Fun,
+    /// From the first result asked for on.
     runner: Option<TaskHandle>,
     device: Arc<Device>,
     limit: usize,
@@ -185,7 +197,8 @@ impl Calls {
                 runner: Wakers::default(),
                 taker: Wakers::default(),
             })),
-            start: Some((input, f)),
+            input: Arc::new(Turnstile::new(input)),
+            f,
             runner: None,
             device: place.device.clone(),
             limit,
@@ -195,8 +208,9 @@ impl Calls {
 
     /// What came of the next element.
     pub(super) async fn next(&mut self) -> Taken {
-        if let Some((input, f)) = self.start.take() {
-            let work = run(self.device.clone(), self.line.clone(), input, f, self.limit);
+        if self.runner.is_none() {
+            let (device, line) = (self.device.clone(), self.line.clone());
+            let work = run(device, line, self.input.clone(), self.f.clone(), self.limit);
             self.runner = Some(spawn(&self.device, work));
         }
         poll_fn(|cx| {
@@ -215,6 +229,48 @@ impl Calls {
             }
         })
         .await
+    }
+
+    /// What the calls have come to, when those under way are over.
+    pub(super) async fn save(&mut self) -> Result<State> {
+        let mut turn = self.input.enter().await;
+        poll_fn(|cx| {
+            let mut line = self.line.lock();
+            if line.running == 0 {
+                return Poll::Ready(());
+            }
+            line.taker.add(cx);
+            Poll::Pending
+        })
+        .await;
+        let mut state = State::default().with(turn.save().await?);
+        let line = self.line.lock();
+        for slot in &line.slots {
+            let (whose, got) = match slot.outcome.lock().clone() {
+                Some(Taken::Call(outcome)) => (0, outcome.map(Some)),
+                Some(Taken::Input(e)) => (1, Err(e)),
+                Some(Taken::End) | None => (1, Ok(None)),
+            };
+            state = state.with(State::of([whose]).with(got_state(&got)));
+        }
+        Ok(state)
+    }
+
+    /// Goes on from a state that `save` gave.
+    pub(super) async fn restore(&mut self, mut state: State) -> Result<()> {
+        self.input.enter().await.restore(state.below(0)?).await?;
+        for mut below in state.inner.into_iter().skip(1) {
+            let whose = below.number(0)?;
+            let taken = match (whose, state_got(below.below(0)?)?) {
+                (0, Ok(Some(element))) => Taken::Call(Ok(element)),
+                (0, Err(e)) => Taken::Call(Err(e)),
+                (_, Err(e)) => Taken::Input(e),
+                // The walk is at its end and will say so again.
+                (_, Ok(_)) => continue,
+            };
+            push(&self.line, taken);
+        }
+        Ok(())
     }
 
     fn ready(&mut self) -> Option<Taken> {
@@ -270,7 +326,13 @@ impl Line {
 }
 
 /// Takes elements and starts calls until the walk ends.
-async fn run(device: Arc<Device>, line: Arc<Mutex<Line>>, mut input: Iter, f: Fun, limit: usize) {
+async fn run(
+    device: Arc<Device>,
+    line: Arc<Mutex<Line>>,
+    input: Arc<Turnstile<Iter>>,
+    f: Fun,
+    limit: usize,
+) {
     // Should this task end in any other way, whoever waits must hear of it.
     let end = End(line.clone());
     loop {
@@ -283,7 +345,8 @@ async fn run(device: Arc<Device>, line: Arc<Mutex<Line>>, mut input: Iter, f: Fu
             Poll::Pending
         })
         .await;
-        match input.next().await {
+        let mut turn = input.enter().await;
+        match turn.next().await {
             Ok(Some(args)) => start_call(&device, &line, f.clone(), args),
             Ok(None) => return drop(end),
             Err(e) => push(&line, Taken::Input(e)),
@@ -465,6 +528,14 @@ struct MapAndBatchStream {
 }
 
 impl Stream for MapAndBatchStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { self.calls.save().await.map(Some) })
+    }
+
+    fn restore(&mut self, state: State) -> Restoring<'_> {
+        Box::pin(self.calls.restore(state))
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             let mut elements: Vec<Element> = Vec::new();

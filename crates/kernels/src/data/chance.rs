@@ -3,8 +3,8 @@
 
 use super::dataset::{Cardinality, Dataset, Iter, Next, Place, Recipe, Spec, Stream};
 use super::define::{self, compatible, now, widest};
-use super::seeds::{self, SeedGenerator};
-use crate::random::philox::Words;
+use super::seeds::{self, Draws, SeedGenerator};
+use super::state::{Restoring, Saving, State};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, PartialShape, Tensor};
@@ -50,19 +50,35 @@ struct Random(Arc<SeedGenerator>);
 
 impl Recipe for Random {
     fn open(&self, _: &Place) -> Result<Box<dyn Stream>> {
-        Ok(Box::new(RandomStream(seeds::words(self.0.next()))))
+        Ok(Box::new(RandomStream(Draws::new(self.0.next()))))
     }
     fn cardinality(&self) -> Cardinality {
         Cardinality::Infinite
     }
 }
 
-struct RandomStream(Words);
+struct RandomStream(Draws);
 
 impl Stream for RandomStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { Ok(Some(State::of(self.0.position()))) })
+    }
+
+    fn restore(&mut self, state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.0 = Draws::at(position(&state, 0)?);
+            Ok(())
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         now(Ok(Some(vec![Tensor::scalar(i64::from(self.0.u32()))])))
     }
+}
+
+/// The position of a generator in a state, from number `i` on.
+pub(super) fn position(state: &State, i: usize) -> Result<[i64; 3]> {
+    Ok([state.number(i)?, state.number(i + 1)?, state.number(i + 2)?])
 }
 
 fn sampling(ctx: &mut OpContext<'_>) -> Result<Dataset> {
@@ -92,7 +108,7 @@ impl Recipe for Sampling {
         Ok(Box::new(SamplingStream {
             input: self.input.iterate(place)?,
             rate: self.rate,
-            words: seeds::words(self.seeds),
+            words: Draws::new(self.seeds),
         }))
     }
 }
@@ -100,10 +116,24 @@ impl Recipe for Sampling {
 struct SamplingStream {
     input: Iter,
     rate: f32,
-    words: Words,
+    words: Draws,
 }
 
 impl Stream for SamplingStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            let state = State::of(self.words.position());
+            Ok(Some(state.with(self.input.save().await?)))
+        })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.words = Draws::at(position(&state, 0)?);
+            self.input.restore(state.below(0)?).await
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             loop {
@@ -221,6 +251,37 @@ struct DirectedStream {
 }
 
 impl Stream for DirectedStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            let mut state = State::default().with(self.choices.save().await?);
+            for input in &mut self.inputs {
+                let below = match input {
+                    Some(input) => State::of([1]).with(input.save().await?),
+                    None => State::of([0]),
+                };
+                state = state.with(below);
+            }
+            Ok(Some(state))
+        })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.choices.restore(state.below(0)?).await?;
+            for (i, slot) in self.inputs.iter_mut().enumerate() {
+                let mut below = state.below(i + 1)?;
+                match slot {
+                    Some(input) if below.number(0)? != 0 => input.restore(below.below(0)?).await?,
+                    _ => {
+                        *slot = None;
+                        self.open -= 1;
+                    }
+                }
+            }
+            Ok(())
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             while self.open > 0 {

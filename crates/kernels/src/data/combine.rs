@@ -2,6 +2,7 @@
 
 use super::dataset::{Cardinality, Dataset, Iter, Next, Place, Recipe, Spec, Stream};
 use super::define::{self, widest};
+use super::state::{Restoring, Saving, State};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{OpContext, Registry};
 
@@ -48,6 +49,25 @@ impl Recipe for Zip {
 struct ZipStream(Vec<Iter>);
 
 impl Stream for ZipStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            let mut state = State::default();
+            for walk in &mut self.0 {
+                state.inner.push(walk.save().await?);
+            }
+            Ok(Some(state))
+        })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            for (i, walk) in self.0.iter_mut().enumerate() {
+                walk.restore(state.below(i)?).await?;
+            }
+            Ok(())
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             let mut element = Vec::new();
@@ -121,6 +141,24 @@ struct ConcatenateStream {
 }
 
 impl Stream for ConcatenateStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            let state = State::of([self.then.is_some().into()]);
+            Ok(Some(state.with(self.walk.save().await?)))
+        })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            if state.number(0)? == 0
+                && let Some((second, place)) = self.then.take()
+            {
+                self.walk = second.iterate(&place)?;
+            }
+            self.walk.restore(state.below(0)?).await
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             loop {

@@ -10,6 +10,7 @@
 //! as deep, and how many streams one walk may open, because `zip(d, d)` doubles them.
 
 use super::prefetch::ahead;
+use super::state::{Restoring, Saving, State, misfit};
 use super::task::yield_now;
 use downpour_graph::{Node, Result, Status};
 use downpour_runtime::{Device, FunctionLibrary};
@@ -108,6 +109,16 @@ pub(super) trait Stream: Send {
     /// The next element if it is there already and only has to be handed out.
     fn ready(&mut self) -> Option<Got> {
         None
+    }
+
+    /// What the stream has come to.
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(std::future::ready(Ok(None)))
+    }
+
+    /// Goes on from a state that `save` gave; only for a stream just opened.
+    fn restore(&mut self, _state: State) -> Restoring<'_> {
+        Box::pin(std::future::ready(Err(misfit())))
     }
 }
 
@@ -313,6 +324,7 @@ impl Dataset {
         Ok(Iter {
             stream: Some(self.0.recipe.open(&place)?),
             calls: 0,
+            given: 0,
         })
     }
 
@@ -377,7 +389,14 @@ impl VariantValue for DatasetVariant {
 pub(super) struct Iter {
     stream: Option<Box<dyn Stream>>,
     calls: u32,
+    /// Elements asked for so far, those that failed included.
+    given: u64,
 }
+
+/// How a walk's state is written down.
+const ENDED: i64 = 0;
+const OWN: i64 = 1;
+const AGAIN: i64 = 2;
 
 impl Iter {
     /// The next element.
@@ -392,15 +411,51 @@ impl Iter {
             yield_now().await;
         }
         let got = stream.next().await;
+        self.given += 1;
         if let Ok(None) = got {
             self.stream = None;
         }
         got
     }
 
+    /// What the walk has come to.
+    pub(super) async fn save(&mut self) -> Result<State> {
+        let Some(stream) = &mut self.stream else {
+            return Ok(State::of([ENDED]));
+        };
+        Ok(match stream.save().await? {
+            // Datasets among the elements have no written form.
+            Some(state) if !state.holds_variants() => {
+                State::of([OWN, self.given as i64]).with(state)
+            }
+            _ => State::of([AGAIN, self.given as i64]),
+        })
+    }
+
+    /// Goes on from a state that `save` gave; only for a walk just started.
+    pub(super) async fn restore(&mut self, mut state: State) -> Result<()> {
+        match (state.number(0)?, &mut self.stream) {
+            (ENDED, _) => self.stream = None,
+            (OWN, Some(stream)) => {
+                stream.restore(state.below(0)?).await?;
+                self.given = state.option(1)?.unwrap_or(0);
+            }
+            (AGAIN, _) => {
+                let given = state.option(1)?.unwrap_or(0);
+                while self.given < given && self.stream.is_some() {
+                    // What failed then may fail now.
+                    let _ = self.next().await;
+                }
+            }
+            _ => return Err(misfit()),
+        }
+        Ok(())
+    }
+
     /// The next element if it is there already and only has to be handed out.
     pub(super) fn ready(&mut self) -> Option<Got> {
         let got = self.stream.as_mut()?.ready()?;
+        self.given += 1;
         if let Ok(None) = got {
             self.stream = None;
         }

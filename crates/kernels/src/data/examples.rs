@@ -4,6 +4,7 @@ use super::calls::{Calls, Taken, ordered, parallelism, tuned};
 use super::dataset::{Cardinality, Dataset, Element, Next, Place, Recipe, Stream};
 use super::define::{self, declared};
 use super::function::{Fun, Native};
+use super::state::{Restoring, Saving, State};
 use crate::parse::batch::{Parsed, parse_batch};
 use crate::parse::config::{Config, DenseShape, dense, ragged, sparse};
 use crate::sparse::ragged_variant::Ragged;
@@ -127,6 +128,14 @@ impl Recipe for Parse {
 struct ParseStream(Calls);
 
 impl Stream for ParseStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { self.0.save().await.map(Some) })
+    }
+
+    fn restore(&mut self, state: State) -> Restoring<'_> {
+        Box::pin(self.0.restore(state))
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             match self.0.next().await {

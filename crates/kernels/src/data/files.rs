@@ -3,6 +3,7 @@
 
 use super::dataset::{Dataset, Got, Next, Place, Recipe, Spec, Stream};
 use super::define::{self, now};
+use super::state::{Restoring, Saving, State, misfit};
 use crate::io::file::path;
 use crate::io::storage;
 use bytes::Bytes;
@@ -188,6 +189,7 @@ impl Recipe for Files {
             device: place.device.clone(),
             at: 0,
             current: None,
+            count: 0,
         }))
     }
 }
@@ -198,6 +200,8 @@ struct FilesStream {
     device: Arc<Device>,
     at: usize,
     current: Option<Open>,
+    /// Records read of the current file.
+    count: u64,
 }
 
 /// A file being read.
@@ -220,6 +224,47 @@ enum Open {
 }
 
 impl Stream for FilesStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            let (open, offset) = match &self.current {
+                Some(Open::Records(reader)) => (true, reader.offset() as i64),
+                other => (other.is_some(), -1),
+            };
+            Ok(Some(State::of([
+                self.at as i64,
+                open.into(),
+                offset,
+                self.count as i64,
+            ])))
+        })
+    }
+
+    fn restore(&mut self, state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.at = state.size(0)?;
+            if state.number(1)? == 0 {
+                return Ok(());
+            }
+            let name = self.files.get(self.at).cloned().ok_or_else(misfit)?;
+            let mut file = self.open_file(&name)?;
+            self.count = state.option(3)?.unwrap_or(0);
+            let mut entered = false;
+            if let (Open::Records(reader), Some(offset)) = (&mut file, state.option(2)?) {
+                entered = reader.seek(offset).is_ok();
+            }
+            if !entered {
+                // What is compressed cannot be entered in the middle.
+                for _ in 0..self.count {
+                    if file.record(&name)?.is_none() {
+                        return Err(misfit());
+                    }
+                }
+            }
+            self.current = Some(file);
+            Ok(())
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         now(self.record())
     }
@@ -235,11 +280,15 @@ impl FilesStream {
                 Some(file) => file.record(&name),
                 None => {
                     self.current = Some(self.open_file(&name)?);
+                    self.count = 0;
                     continue;
                 }
             };
             match read {
-                Ok(Some(record)) => return Ok(Some(vec![Tensor::string(record)])),
+                Ok(Some(record)) => {
+                    self.count += 1;
+                    return Ok(Some(vec![Tensor::string(record)]));
+                }
                 Ok(None) => {
                     self.current = None;
                     self.at += 1;

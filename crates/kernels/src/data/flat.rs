@@ -1,9 +1,10 @@
 //! `FlatMap` and `Interleave`: the elements of datasets that a function makes of each element,
 //! one dataset after the other or several in turn.
 
-use super::dataset::{Dataset, Iter, Next, Place, Recipe, Stream};
+use super::dataset::{Dataset, Element, Iter, Next, Place, Recipe, Stream};
 use super::define::{self, declared};
 use super::function::{Captured, Fun, dataset_name};
+use super::state::{Restoring, Saving, State};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, Registry};
 
@@ -49,14 +50,41 @@ struct FlatMapStream {
     place: Place,
     /// Elements taken.
     count: u64,
-    inner: Option<Iter>,
+    /// The walk over what the function made, and what it made it of.
+    inner: Option<(Element, Iter)>,
 }
 
 impl Stream for FlatMapStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            let mut state = State::of([self.count as i64, self.inner.is_some().into()]);
+            if let Some((args, inner)) = &mut self.inner {
+                state.tensors = args.clone();
+                state = state.with(inner.save().await?);
+            }
+            Ok(Some(state.with(self.input.save().await?)))
+        })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.count = state.option(0)?.unwrap_or(0);
+            let open = state.number(1)? != 0;
+            if open {
+                let args = std::mem::take(&mut state.tensors);
+                let place = self.place.inner(self.count.saturating_sub(1));
+                let mut inner = self.f.walk(args.clone(), &place).await?;
+                inner.restore(state.below(0)?).await?;
+                self.inner = Some((args, inner));
+            }
+            self.input.restore(state.below(open.into())?).await
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             loop {
-                if let Some(inner) = &mut self.inner {
+                if let Some((_, inner)) = &mut self.inner {
                     if let Some(element) = inner.next().await? {
                         return Ok(Some(element));
                     }
@@ -67,7 +95,7 @@ impl Stream for FlatMapStream {
                 };
                 let place = self.place.inner(self.count);
                 self.count += 1;
-                self.inner = Some(self.f.walk(args, &place).await?);
+                self.inner = Some((args.clone(), self.f.walk(args, &place).await?));
             }
         })
     }
@@ -137,7 +165,7 @@ pub(super) struct Cycle {
     pub(super) length: usize,
     pub(super) at: usize,
     block: u64,
-    given: u64,
+    pub(super) given: u64,
 }
 
 impl Cycle {
@@ -168,6 +196,13 @@ impl Cycle {
     }
 }
 
+/// A dataset whose turn comes again and again.
+struct Open {
+    number: u64,
+    args: Element,
+    walk: Iter,
+}
+
 struct InterleaveStream {
     input: Iter,
     input_ended: bool,
@@ -175,12 +210,60 @@ struct InterleaveStream {
     place: Place,
     count: u64,
     /// Grows as slots are used, so that a huge cycle costs nothing.
-    slots: Vec<Option<Iter>>,
+    slots: Vec<Option<Open>>,
     cycle: Cycle,
     open: usize,
 }
 
 impl Stream for InterleaveStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            let numbers = [
+                self.count,
+                self.input_ended.into(),
+                self.cycle.at as u64,
+                self.cycle.given,
+            ];
+            let mut state = State::of(numbers.map(|n| n as i64)).with(self.input.save().await?);
+            for slot in &mut self.slots {
+                let below = match slot {
+                    None => State::of([0]),
+                    Some(open) => State {
+                        numbers: vec![1, open.number as i64],
+                        tensors: open.args.clone(),
+                        inner: vec![open.walk.save().await?],
+                    },
+                };
+                state = state.with(below);
+            }
+            Ok(Some(state))
+        })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.count = state.option(0)?.unwrap_or(0);
+            self.input_ended = state.number(1)? != 0;
+            self.cycle.at = state.size(2)?.min(self.cycle.length - 1);
+            self.cycle.given = state.option(3)?.unwrap_or(0);
+            self.input.restore(state.below(0)?).await?;
+            for i in 1..state.inner.len() {
+                let mut below = state.below(i)?;
+                if below.number(0)? == 0 {
+                    self.slots.push(None);
+                    continue;
+                }
+                let number = below.option(1)?.unwrap_or(0);
+                let args = std::mem::take(&mut below.tensors);
+                let mut walk = self.f.walk(args.clone(), &self.place.inner(number)).await?;
+                walk.restore(below.below(0)?).await?;
+                self.slots.push(Some(Open { number, args, walk }));
+                self.open += 1;
+            }
+            Ok(())
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             loop {
@@ -199,8 +282,8 @@ impl Stream for InterleaveStream {
                 let Some(slot) = self.slots.get_mut(self.cycle.at) else {
                     return Err(Status::internal("an interleave has lost its place"));
                 };
-                if let Some(inner) = slot {
-                    if let Some(element) = inner.next().await? {
+                if let Some(open) = slot {
+                    if let Some(element) = open.walk.next().await? {
                         self.cycle.gave();
                         return Ok(Some(element));
                     }
@@ -211,9 +294,11 @@ impl Stream for InterleaveStream {
                     match self.input.next().await? {
                         None => self.input_ended = true,
                         Some(args) => {
-                            let place = self.place.inner(self.count);
+                            let number = self.count;
                             self.count += 1;
-                            *slot = Some(self.f.walk(args, &place).await?);
+                            let place = self.place.inner(number);
+                            let walk = self.f.walk(args.clone(), &place).await?;
+                            *slot = Some(Open { number, args, walk });
                             self.open += 1;
                         }
                     }

@@ -4,8 +4,9 @@
 use super::dataset::{Dataset, Next, Place, Recipe, Stream};
 use super::define::{self, declared};
 use super::function::{Captured, Fun};
+use super::state::Saving;
 use super::task::spawn_detached;
-use downpour_graph::{Code, Result};
+use downpour_graph::{Code, Result, Status};
 use downpour_runtime::{Built, Device, KernelBuilder, Registry};
 use downpour_tensor::Tensor;
 use std::sync::Arc;
@@ -42,7 +43,7 @@ impl Recipe for Generator {
         Ok(Box::new(GeneratorStream {
             functions: functions
                 .try_into()
-                .map_err(|_| downpour_graph::Status::internal("a generator has lost a function"))?,
+                .map_err(|_| Status::internal("a generator has lost a function"))?,
             device: place.device.clone(),
             state: None,
         }))
@@ -57,6 +58,12 @@ struct GeneratorStream {
 }
 
 impl Stream for GeneratorStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(std::future::ready(Err(Status::unimplemented(
+            "GeneratorDataset does not support checkpointing.",
+        ))))
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             let [init, next, finalize] = &self.functions;

@@ -194,6 +194,43 @@ impl Writer<'_> {
     }
 }
 
+/// Refuses a dataset whose functions have state that is not the iterator's own.
+pub(super) fn check_external_state(dataset: &Dataset) -> Result<()> {
+    let mut seen = HashMap::new();
+    let mut datasets = vec![dataset.clone()];
+    while let Some(dataset) = datasets.pop() {
+        if seen.insert(dataset.identity(), ()).is_some() {
+            continue;
+        }
+        datasets.extend_from_slice(dataset.inputs());
+        let Some(Origin {
+            node,
+            functions: Some(library),
+            ..
+        }) = dataset.origin()
+        else {
+            continue;
+        };
+        let definitions = library.definitions();
+        let mut names: Vec<String> = names_in(&node.attrs).into_iter().collect();
+        let mut visited = BTreeSet::new();
+        while let Some(name) = names.pop() {
+            let Some(function) = definitions.find(&name).filter(|_| visited.insert(name)) else {
+                continue;
+            };
+            for node in &function.nodes {
+                if is_stateful(&node.op) {
+                    let text = format!("{} is stateful.", node.op);
+                    return Err(Status::failed_precondition(text));
+                }
+                names.extend(names_in(&node.attrs));
+                names.push(node.op.clone());
+            }
+        }
+    }
+    Ok(())
+}
+
 /// Names of the functions in attributes.
 fn names_in(attrs: &Attrs) -> BTreeSet<String> {
     let mut names = BTreeSet::new();

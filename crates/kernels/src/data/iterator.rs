@@ -6,6 +6,8 @@
 use super::anonymous::{Anonymous, delete};
 use super::dataset::{Dataset, Element, Got, Iter, Spec};
 use super::define::{check_shapes, check_types, declared};
+use super::graph::check_external_state;
+use super::state::State;
 use super::task::{Turnstile, run_op};
 use crate::list::optional::Optional;
 use crate::queue::door::{Access, Home};
@@ -14,7 +16,7 @@ use downpour_graph::{Code, Result, Status};
 use downpour_runtime::{
     AsyncOp, Built, Callee, Device, KernelBuilder, OpContext, Registry, Resource,
 };
-use downpour_tensor::{DType, PartialShape, ResourceHandle, Tensor, Variant};
+use downpour_tensor::{DType, Encoded, PartialShape, ResourceHandle, Tensor, Variant};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -48,6 +50,8 @@ pub(super) fn register(r: &mut Registry) {
     r.add("DeleteIterator", |_| {
         Built::cheap(|ctx| delete::<IteratorResource>(ctx))
     });
+    r.add("SerializeIterator", serialize);
+    r.add("DeserializeIterator", deserialize);
     r.add("IteratorToStringHandle", to_string_handle);
     for op in ["IteratorFromStringHandle", "IteratorFromStringHandleV2"] {
         r.add(op, from_string_handle);
@@ -66,7 +70,14 @@ pub(super) fn register(r: &mut Registry) {
 /// A place for a walk over any dataset of given components.
 pub(super) struct IteratorResource {
     pub(super) spec: Spec,
-    walk: Mutex<Option<Arc<Turnstile<Iter>>>>,
+    walk: Mutex<Option<Walk>>,
+}
+
+/// A walk under way, and over what.
+#[derive(Clone)]
+struct Walk {
+    iter: Arc<Turnstile<Iter>>,
+    dataset: Dataset,
 }
 
 impl Resource for IteratorResource {
@@ -88,9 +99,25 @@ impl IteratorResource {
         let walk = dataset.start(device, "Iterator")?;
         check_types(&self.spec.types, &dataset.spec().types)?;
         check_shapes(&self.spec.shapes, &dataset.spec().shapes)?;
-        let old = self.walk.lock().replace(Arc::new(Turnstile::new(walk)));
-        drop(old);
+        self.put(walk, dataset);
         Ok(())
+    }
+
+    fn put(&self, iter: Iter, dataset: &Dataset) {
+        let walk = Walk {
+            iter: Arc::new(Turnstile::new(iter)),
+            dataset: dataset.clone(),
+        };
+        let old = self.walk.lock().replace(walk);
+        drop(old);
+    }
+
+    fn started(&self, what: &str, doing: &str) -> Result<Walk> {
+        self.walk.lock().clone().ok_or_else(|| {
+            Status::failed_precondition(format!(
+                "{what}() failed because the iterator has not been initialized. Ensure that you have run the initializer operation for this iterator before {doing}."
+            ))
+        })
     }
 
     fn is_started(&self) -> bool {
@@ -98,11 +125,7 @@ impl IteratorResource {
     }
 
     fn walk(&self) -> Result<Arc<Turnstile<Iter>>> {
-        self.walk.lock().clone().ok_or_else(|| {
-            Status::failed_precondition(
-                "GetNext() failed because the iterator has not been initialized. Ensure that you have run the initializer operation for this iterator before getting the next element.",
-            )
-        })
+        Ok(self.started("GetNext", "getting the next element")?.iter)
     }
 }
 
@@ -297,6 +320,58 @@ fn get_next_as_optional(b: &KernelBuilder<'_>) -> Result<Built> {
                 check_element(element, &spec)?;
             }
             Ok(vec![Tensor::variant(Variant::new(Optional(element)))])
+        });
+    })
+}
+
+fn serialize(b: &KernelBuilder<'_>) -> Result<Built> {
+    let access = Access::new(b, ITERATOR_TYPE);
+    // 0 warns about state outside of the iterator, 1 ignores it, 2 refuses it.
+    let strict = b.attrs().int("external_state_policy")? == 2;
+    Built::waiting(move |op| {
+        let ready = (|| {
+            let iterator = access.of_op::<IteratorResource>(&op)?;
+            let walk = iterator.started("Save", "saving it")?;
+            if strict {
+                check_external_state(&walk.dataset)?;
+            }
+            Ok(walk)
+        })();
+        match ready {
+            Err(e) => op.finish(Err(e)),
+            Ok(walk) => run_op(op, async move {
+                let state = walk.iter.enter().await.save().await?;
+                let variant = Variant::new(state.encode());
+                Ok(vec![Tensor::variants(vec![variant], [1])?])
+            }),
+        }
+    })
+}
+
+fn deserialize(b: &KernelBuilder<'_>) -> Result<Built> {
+    let access = Access::new(b, ITERATOR_TYPE);
+    Built::waiting(move |op| {
+        let ready = (|| {
+            let iterator = access.of_op::<IteratorResource>(&op)?;
+            let walk = iterator.started("Restore", "restoring it")?;
+            let variant = op.input(1)?.as_variants()?.first();
+            let encoded = variant
+                .and_then(Variant::downcast::<Encoded>)
+                .ok_or_else(|| {
+                    Status::invalid_argument("the tensor holds no state of an iterator")
+                })?;
+            Ok((iterator, walk.dataset, State::decode(encoded)?))
+        })();
+        let (iterator, dataset, state) = match ready {
+            Ok(ready) => ready,
+            Err(e) => return op.finish(Err(e)),
+        };
+        let device = op.env().device.clone();
+        run_op(op, async move {
+            let mut iter = dataset.start(&device, "Iterator")?;
+            iter.restore(state).await?;
+            iterator.put(iter, &dataset);
+            Ok(vec![])
         });
     })
 }

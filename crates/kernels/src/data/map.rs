@@ -5,6 +5,7 @@ use super::calls::ParallelMap;
 use super::dataset::{Cardinality, Dataset, Iter, Next, Place, Recipe, Stream};
 use super::define::{self, declared};
 use super::function::{Captured, Fun, dataset_name, mapped, only};
+use super::state::{Restoring, Saving, State, misfit};
 use downpour_graph::{Code, Result, Status};
 use downpour_runtime::{Built, KernelBuilder, Registry};
 use downpour_tensor::Tensor;
@@ -121,6 +122,14 @@ struct MapStream {
 }
 
 impl Stream for MapStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { Ok(Some(State::default().with(self.input.save().await?))) })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move { self.input.restore(state.below(0)?).await })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             let Some(args) = self.input.next().await? else {
@@ -171,6 +180,14 @@ struct FilterStream {
 }
 
 impl Stream for FilterStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { Ok(Some(State::default().with(self.input.save().await?))) })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move { self.input.restore(state.below(0)?).await })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             while let Some(element) = self.input.next().await? {
@@ -205,6 +222,14 @@ impl Recipe for FilterByLast {
 struct FilterByLastStream(Iter);
 
 impl Stream for FilterByLastStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { Ok(Some(State::default().with(self.0.save().await?))) })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move { self.0.restore(state.below(0)?).await })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             while let Some(mut element) = self.0.next().await? {
@@ -251,6 +276,14 @@ struct TakeWhileStream {
 }
 
 impl Stream for TakeWhileStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { Ok(Some(State::default().with(self.input.save().await?))) })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move { self.input.restore(state.below(0)?).await })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             let Some(element) = self.input.next().await? else {
@@ -319,6 +352,24 @@ struct ScanStream {
 }
 
 impl Stream for ScanStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            let mut state = State::default();
+            state.tensors = self.state.clone();
+            Ok(Some(state.with(self.input.save().await?)))
+        })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            if state.tensors.len() != self.state.len() {
+                return Err(misfit());
+            }
+            self.state = std::mem::take(&mut state.tensors);
+            self.input.restore(state.below(0)?).await
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             let Some(element) = self.input.next().await? else {

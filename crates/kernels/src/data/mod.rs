@@ -46,6 +46,7 @@ mod seeds;
 mod select;
 mod shuffle;
 mod sources;
+mod state;
 mod task;
 #[cfg(test)]
 mod tests;

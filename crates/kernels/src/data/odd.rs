@@ -4,6 +4,7 @@
 use super::batch::{Room, batch_elements, column};
 use super::dataset::{Cardinality, Dataset, Element, Iter, Next, Place, Recipe, Spec, Stream};
 use super::define::{self, batched, now};
+use super::state::{Restoring, Saving, State};
 use crate::io::file::path;
 use crate::io::storage;
 use crate::sparse::serialize::Held;
@@ -120,6 +121,14 @@ struct IgnoreErrorsStream {
 }
 
 impl Stream for IgnoreErrorsStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { Ok(Some(State::default().with(self.input.save().await?))) })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move { self.input.restore(state.below(0)?).await })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             loop {
@@ -194,6 +203,14 @@ struct DenseToSparseStream {
 }
 
 impl Stream for DenseToSparseStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { Ok(Some(State::default().with(self.input.save().await?))) })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move { self.input.restore(state.below(0)?).await })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             let wanted = self.row.dims().unwrap_or_default();
@@ -367,6 +384,21 @@ struct SlidingStream {
 }
 
 impl Stream for SlidingStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            let mut state = State::default();
+            state.put_elements(self.held.iter());
+            Ok(Some(state.with(self.input.save().await?)))
+        })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.held = state.take_elements(0)?.into();
+            self.input.restore(state.below(0)?).await
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             while self.held.len() < self.span {

@@ -4,6 +4,7 @@
 use super::dataset::{Cardinality, Dataset, Iter, Next, Place, Recipe, Stream};
 use super::define;
 use super::prefetch::Through;
+use super::state::{Restoring, Saving, State};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 
@@ -186,6 +187,17 @@ struct Counting {
 }
 
 impl Stream for Counting {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { Ok(Some(State::of([self.count]).with(self.input.save().await?))) })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.count = state.number(0)?;
+            self.input.restore(state.below(0)?).await
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             let got = self.input.next().await?;

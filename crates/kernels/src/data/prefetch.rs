@@ -2,7 +2,8 @@
 
 use super::dataset::{Cardinality, Dataset, Got, Iter, Next, Place, Recipe, Stream};
 use super::define;
-use super::task::{TaskHandle, Wakers, spawn};
+use super::state::{Restoring, Saving, State, got_state, state_got};
+use super::task::{TaskHandle, Turnstile, Wakers, spawn};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Device, OpContext, Registry};
 use parking_lot::Mutex;
@@ -46,7 +47,7 @@ impl Recipe for Prefetch {
             return Ok(Box::new(Through(input)));
         }
         Ok(Box::new(Ahead {
-            input: Some(input),
+            input: Arc::new(Turnstile::new(input)),
             device: place.device.clone(),
             size: usize::try_from(self.size).ok(),
             running: None,
@@ -71,26 +72,49 @@ pub(super) fn ahead(dataset: &Dataset, place: &Place) -> Result<Iter> {
 pub(super) struct Through(pub(super) Iter);
 
 impl Stream for Through {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { Ok(Some(State::default().with(self.0.save().await?))) })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move { self.0.restore(state.below(0)?).await })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(self.0.next())
     }
 }
 
 struct Ahead {
-    /// The walk, until it is handed to the task at the first element asked for.
-    input: Option<Iter>,
+    /// The walk, which the task takes elements from, and whoever saves it.
+    input: Arc<Turnstile<Iter>>,
     device: Arc<Device>,
     size: Option<usize>,
+    /// From the first element asked for on.
     running: Option<(Receiver, TaskHandle)>,
+}
+
+impl Ahead {
+    /// Starts the task; `items` are in the buffer already.
+    fn start(&mut self, items: Vec<Got>) -> &mut Receiver {
+        let (sender, receiver) = pipe(self.size);
+        let ended = matches!(items.last(), Some(Ok(None)));
+        receiver.0.lock().items.extend(items);
+        let input = self.input.clone();
+        let task = spawn(&self.device, async move {
+            if !ended {
+                walk(&input, sender).await;
+            }
+        });
+        &mut self.running.insert((receiver, task)).0
+    }
 }
 
 impl Stream for Ahead {
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
-            if let Some(input) = self.input.take() {
-                let (sender, receiver) = pipe(self.size);
-                let task = spawn(&self.device, walk(input, sender));
-                self.running = Some((receiver, task));
+            if self.running.is_none() {
+                self.start(vec![]);
             }
             match &mut self.running {
                 Some((receiver, _)) => receiver.next().await,
@@ -102,13 +126,40 @@ impl Stream for Ahead {
     fn ready(&mut self) -> Option<Got> {
         self.running.as_mut()?.0.ready()
     }
+
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            // While this has the turn, the buffer holds all that was taken.
+            let mut turn = self.input.enter().await;
+            let mut state = State::default().with(turn.save().await?);
+            if let Some((receiver, _)) = &self.running {
+                state
+                    .inner
+                    .extend(receiver.0.lock().items.iter().map(got_state));
+            }
+            Ok(Some(state))
+        })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.input.enter().await.restore(state.below(0)?).await?;
+            let items = state.inner.into_iter().skip(1).map(state_got);
+            let items = items.collect::<Result<Vec<_>>>()?;
+            if !items.is_empty() {
+                self.start(items);
+            }
+            Ok(())
+        })
+    }
 }
 
 /// Walks to the end, as far ahead as the pipe allows. An error does not end a walk.
-pub(super) async fn walk(mut input: Iter, sender: Sender) {
+async fn walk(input: &Turnstile<Iter>, sender: Sender) {
     loop {
         sender.room().await;
-        let got = input.next().await;
+        let mut turn = input.enter().await;
+        let got = turn.next().await;
         let ended = matches!(got, Ok(None));
         sender.push(got);
         if ended {

@@ -51,7 +51,7 @@ fn anonymous(b: &KernelBuilder<'_>, has_reshuffle: bool) -> Result<Built> {
 pub(super) struct SeedGenerator {
     seeds: (u64, u64),
     /// Absent where every walk gets the same seeds.
-    words: Option<Mutex<Words>>,
+    words: Option<Mutex<Draws>>,
 }
 
 impl Resource for SeedGenerator {
@@ -63,7 +63,7 @@ impl Resource for SeedGenerator {
 impl SeedGenerator {
     pub(super) fn new(seeds: (i64, i64), reshuffle: bool) -> SeedGenerator {
         let seeds = given_or_random(seeds);
-        let words = reshuffle.then(|| Mutex::new(words(seeds)));
+        let words = reshuffle.then(|| Mutex::new(Draws::new(seeds)));
         SeedGenerator { seeds, words }
     }
 
@@ -73,9 +73,74 @@ impl SeedGenerator {
             None => self.seeds,
             Some(words) => {
                 let mut words = words.lock();
-                (words.u32().into(), words.u32().into())
+                let first = words.u32();
+                (first.into(), words.u32().into())
             }
         }
+    }
+}
+
+impl SeedGenerator {
+    /// Where the generator is.
+    pub(super) fn position(&self) -> [i64; 3] {
+        match &self.words {
+            None => [self.seeds.0 as i64, self.seeds.1 as i64, 0],
+            Some(words) => words.lock().position(),
+        }
+    }
+
+    /// Goes where another generator of the same kind was.
+    pub(super) fn go_to(&self, position: [i64; 3]) {
+        if let Some(words) = &self.words {
+            *words.lock() = Draws::at(position);
+        }
+    }
+}
+
+/// Single words of the stream of two seeds, counted.
+pub(super) struct Draws {
+    seeds: (u64, u64),
+    count: u64,
+    words: Words,
+}
+
+impl Draws {
+    pub(super) fn new(seeds: (u64, u64)) -> Draws {
+        let words = Words::new(Philox::from_seeds(seeds.0, seeds.1));
+        Draws {
+            seeds,
+            count: 0,
+            words,
+        }
+    }
+
+    pub(super) fn u32(&mut self) -> u32 {
+        self.count += 1;
+        self.words.u32()
+    }
+
+    /// A float in [0, 1).
+    pub(super) fn f32(&mut self) -> f32 {
+        self.count += 1;
+        self.words.f32()
+    }
+
+    /// The seeds, and how many words have been drawn.
+    pub(super) fn position(&self) -> [i64; 3] {
+        [self.seeds.0 as i64, self.seeds.1 as i64, self.count as i64]
+    }
+
+    /// The stream at such a position.
+    pub(super) fn at([seed, seed2, count]: [i64; 3]) -> Draws {
+        let mut draws = Draws::new((seed as u64, seed2 as u64));
+        let count = count as u64;
+        let philox = Philox::from_seeds(seed as u64, seed2 as u64).skipped(count / 4);
+        draws.words = Words::new(philox);
+        for _ in 0..count % 4 {
+            draws.words.u32();
+        }
+        draws.count = count;
+        draws
     }
 }
 
@@ -85,11 +150,6 @@ pub(super) fn given_or_random(seeds: (i64, i64)) -> (u64, u64) {
         (0, 0) => (entropy(), entropy()),
         (a, b) => (a as u64, b as u64),
     }
-}
-
-/// Single words of the stream of two seeds.
-pub(super) fn words((seed, seed2): (u64, u64)) -> Words {
-    Words::new(Philox::from_seeds(seed, seed2))
 }
 
 /// The generator that the handle at input `i` names; `otherwise` if it names none.

@@ -2,6 +2,7 @@
 
 use super::dataset::{Cardinality, Dataset, Iter, Next, Place, Recipe, Stream};
 use super::define::{self, now};
+use super::state::{Restoring, Saving, State};
 use super::task::yield_now;
 use downpour_graph::{Code, Result, Status};
 use downpour_runtime::{Built, KernelBuilder, Registry};
@@ -93,6 +94,20 @@ struct TakeStream {
 }
 
 impl Stream for TakeStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            let state = State::of([self.left.map_or(-1, |n| n as i64)]);
+            Ok(Some(state.with(self.input.save().await?)))
+        })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.left = state.option(0)?;
+            self.input.restore(state.below(0)?).await
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             if self.left == Some(0) {
@@ -136,6 +151,20 @@ struct SkipStream {
 }
 
 impl Stream for SkipStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            let state = State::of([self.left as i64]);
+            Ok(Some(state.with(self.input.save().await?)))
+        })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.left = state.option(0)?.unwrap_or(0);
+            self.input.restore(state.below(0)?).await
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             while self.left > 0 {
@@ -197,6 +226,25 @@ struct RepeatStream {
 }
 
 impl Stream for RepeatStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            let left = self.left.map_or(-1, |n| n as i64);
+            let state = State::of([left, self.begun as i64, self.fresh.into()]);
+            Ok(Some(state.with(self.walk.save().await?)))
+        })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.left = state.option(0)?;
+            self.begun = state.option(1)?.unwrap_or(1);
+            self.fresh = state.number(2)? != 0;
+            let place = epoch(&self.place, self.begun.saturating_sub(1));
+            self.walk = self.input.iterate(&place)?;
+            self.walk.restore(state.below(0)?).await
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             loop {
@@ -294,6 +342,17 @@ struct ShardStream {
 }
 
 impl Stream for ShardStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { Ok(Some(State::of([self.next]).with(self.input.save().await?))) })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.next = state.number(0)?;
+            self.input.restore(state.below(0)?).await
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             while self.next % self.shards != self.index {

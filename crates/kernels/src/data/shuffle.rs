@@ -4,11 +4,12 @@
 //! The buffer is a ring; each epoch in it is a slice of it, and elements are drawn from the
 //! oldest slice only, so that an epoch is given out whole before the next one begins.
 
+use super::chance::position;
 use super::dataset::{Cardinality, Dataset, Element, Got, Iter, Next, Place, Recipe, Stream};
 use super::define;
-use super::seeds::{self, SeedGenerator};
+use super::seeds::{self, Draws, SeedGenerator};
+use super::state::{Restoring, Saving, State, misfit};
 use super::task::yield_now;
-use crate::random::philox::Words;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use std::collections::VecDeque;
@@ -153,7 +154,7 @@ impl Recipe for Shuffle {
             ring: Vec::new(),
             held: 0,
             slices: VecDeque::new(),
-            words: seeds::words(self.seeds.next()),
+            words: Draws::new(self.seeds.next()),
             seeds: self.seeds.clone(),
         }))
     }
@@ -186,11 +187,19 @@ struct ShuffleStream {
     ring: Vec<Option<Element>>,
     held: usize,
     slices: VecDeque<Slice>,
-    words: Words,
+    words: Draws,
     seeds: Arc<SeedGenerator>,
 }
 
 impl Stream for ShuffleStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(self.save_state())
+    }
+
+    fn restore(&mut self, state: State) -> Restoring<'_> {
+        Box::pin(self.restore_state(state))
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             self.fill().await?;
@@ -200,6 +209,66 @@ impl Stream for ShuffleStream {
 }
 
 impl ShuffleStream {
+    async fn save_state(&mut self) -> Result<Option<State>> {
+        let epochs = self.epochs_left.map_or(-1, |n| n as i64);
+        let mut state = State::of([self.walk.is_some().into(), epochs, self.produced.into()]);
+        state.numbers.extend(self.words.position());
+        state.numbers.extend(self.seeds.position());
+        state.numbers.push(self.slices.len() as i64);
+        let mut held = Vec::new();
+        for slice in &self.slices {
+            let numbers = [slice.start as i64, slice.end as i64, slice.whole.into()];
+            state.numbers.extend(numbers);
+            for at in slice.start..slice.end {
+                held.extend(self.ring.get(at % self.size).and_then(Option::as_ref));
+            }
+        }
+        state.put_elements(held.into_iter());
+        if let Some(walk) = &mut self.walk {
+            state = state.with(walk.save().await?);
+        }
+        Ok(Some(state))
+    }
+
+    async fn restore_state(&mut self, mut state: State) -> Result<()> {
+        self.epochs_left = state.option(1)?;
+        self.produced = state.number(2)? != 0;
+        self.words = Draws::at(position(&state, 3)?);
+        self.seeds.go_to(position(&state, 6)?);
+        let slices = state.size(9)?;
+        let mut elements = state.take_elements(10 + 3 * slices)?.into_iter();
+        self.held = elements.len();
+        // Slices follow each other, so the ring may as well begin with the first.
+        let mut base = 0;
+        for i in 0..slices {
+            let at = 10 + 3 * i;
+            let (start, end) = (state.size(at)?, state.size(at + 1)?);
+            base = if i == 0 { start } else { base };
+            let place = (start.checked_sub(base), end.checked_sub(start));
+            let (Some(start), Some(length)) = place else {
+                return Err(misfit());
+            };
+            if start != self.ring.len() || length > elements.len() {
+                return Err(misfit());
+            }
+            self.ring.extend(elements.by_ref().take(length).map(Some));
+            self.slices.push_back(Slice {
+                start,
+                end: start + length,
+                whole: state.number(at + 2)? != 0,
+            });
+        }
+        if self.held > self.size || elements.len() > 0 {
+            return Err(misfit());
+        }
+        if state.number(0)? != 0 {
+            let mut walk = self.input.iterate(&self.place)?;
+            walk.restore(state.below(0)?).await?;
+            self.walk = Some(walk);
+        }
+        Ok(())
+    }
+
     async fn fill(&mut self) -> Result<()> {
         while self.held < self.size {
             if self.slices.len() > MAX_EPOCHS && self.held > 0 {
@@ -227,10 +296,10 @@ impl ShuffleStream {
                 Some(element) => {
                     self.produced = true;
                     let at = slice.end % self.size;
-                    match self.ring.get_mut(at) {
-                        Some(place) => *place = Some(element),
-                        None => self.ring.push(Some(element)),
+                    while self.ring.len() <= at {
+                        self.ring.push(None);
                     }
+                    self.ring[at] = Some(element);
                     slice.end += 1;
                     self.held += 1;
                 }
@@ -263,7 +332,7 @@ impl ShuffleStream {
                 return;
             }
             self.slices.pop_front();
-            self.words = seeds::words(self.seeds.next());
+            self.words = Draws::new(self.seeds.next());
         }
     }
 

@@ -3,6 +3,7 @@
 
 use super::dataset::{Cardinality, Dataset, Next, Place, Recipe, Spec, Stream};
 use super::define::{self, check_shapes, check_types, declared, now};
+use super::state::{Restoring, Saving, State};
 use crate::types::with_type;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
@@ -45,6 +46,17 @@ impl Recipe for Elements {
 struct ElementsStream(Arc<Vec<Vec<Tensor>>>, usize);
 
 impl Stream for ElementsStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { Ok(Some(State::of([self.1 as i64]))) })
+    }
+
+    fn restore(&mut self, state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.1 = state.size(0)?;
+            Ok(())
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         let element = self.0.get(self.1).cloned();
         self.1 += 1;
@@ -120,6 +132,17 @@ struct SlicesStream {
 }
 
 impl Stream for SlicesStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { Ok(Some(State::of([self.at as i64]))) })
+    }
+
+    fn restore(&mut self, state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.at = state.size(0)?;
+            Ok(())
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         if self.at >= self.rows {
             return now(Ok(None));
@@ -276,6 +299,18 @@ impl SparseStream {
 }
 
 impl Stream for SparseStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move { Ok(Some(State::of([self.row, self.at as i64]))) })
+    }
+
+    fn restore(&mut self, state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.row = state.number(0)?;
+            self.at = state.size(1)?;
+            Ok(())
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         now(self.slice())
     }
@@ -337,6 +372,22 @@ struct RangeStream {
 }
 
 impl Stream for RangeStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            Ok(Some(State::of([
+                self.next.is_some().into(),
+                self.next.unwrap_or(0),
+            ])))
+        })
+    }
+
+    fn restore(&mut self, state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.next = (state.number(0)? != 0).then_some(state.number(1)?);
+            Ok(())
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         let Range {
             stop, step, dtype, ..

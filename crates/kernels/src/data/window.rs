@@ -3,6 +3,7 @@
 use super::dataset::{Cardinality, Dataset, Got, Iter, Next, Place, Recipe, Spec, Stream};
 use super::define;
 use super::sources::Elements;
+use super::state::{Restoring, Saving, State};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{OpContext, Registry};
 use downpour_tensor::{DType, PartialShape};
@@ -84,6 +85,27 @@ struct WindowStream {
 }
 
 impl Stream for WindowStream {
+    fn save(&mut self) -> Saving<'_> {
+        Box::pin(async move {
+            let held: Result<Vec<_>> = self.held.iter().cloned().collect();
+            let Ok(held) = held else {
+                // One that failed has no form to be kept in.
+                return Ok(None);
+            };
+            let mut state = State::of([self.ended.into()]);
+            state.put_elements(held.iter());
+            Ok(Some(state.with(self.input.save().await?)))
+        })
+    }
+
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        Box::pin(async move {
+            self.ended = state.number(0)? != 0;
+            self.held = state.take_elements(1)?.into_iter().map(Ok).collect();
+            self.input.restore(state.below(0)?).await
+        })
+    }
+
     fn next(&mut self) -> Next<'_> {
         Box::pin(async move {
             let span = usize::try_from(self.window.span).unwrap_or(usize::MAX);

@@ -5,17 +5,19 @@ use crate::array::COMMON_AND_STRING;
 use downpour_formats::tensor_proto::{ParseError, parse, serialize_fields};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, Registry};
-use downpour_tensor::Tensor;
+use downpour_tensor::{DType, Tensor};
 
 pub(super) fn register(r: &mut Registry) {
     r.add("ParseTensor", parse_tensor);
-    r.add_typed("SerializeTensor", &[("T", COMMON_AND_STRING)], |_| {
-        Built::costly(|ctx| {
-            let bytes = serialize_fields(ctx.input(0)?)?;
-            ctx.set_output(0, Tensor::string(bytes));
-            Ok(())
-        })
-    });
+    for types in [COMMON_AND_STRING, &[DType::Variant]] {
+        r.add_typed("SerializeTensor", &[("T", types)], |_| {
+            Built::costly(|ctx| {
+                let bytes = serialize_fields(ctx.input(0)?)?;
+                ctx.set_output(0, Tensor::string(bytes));
+                Ok(())
+            })
+        });
+    }
 }
 
 fn parse_tensor(b: &KernelBuilder<'_>) -> Result<Built> {
