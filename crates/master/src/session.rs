@@ -6,7 +6,7 @@
 
 use crate::partial::PartialRuns;
 use crate::plans::{Part, Plans, Registered};
-use crate::step::Gather;
+use crate::step::{Gather, Leftovers};
 use crate::tasks::Tasks;
 use downpour_graph::{DeviceName, Graph, GraphDef, Result, Status, parse_endpoint};
 use downpour_net::{Canceller, GraphOptions, Limits, PartialStep, StepEnd, StepStart};
@@ -81,6 +81,15 @@ struct SpreadStep {
     local: Arc<dyn PartialStep>,
     /// Ends all parts.
     all: Canceller,
+    session: Arc<Session>,
+    step_id: u64,
+}
+
+impl Drop for SpreadStep {
+    fn drop(&mut self) {
+        // Only now has the client fetched all it will.
+        self.session.tasks.local.cleanup_step(self.step_id);
+    }
 }
 
 impl PartialStep for SpreadStep {
@@ -340,7 +349,11 @@ impl Session {
         done: downpour_net::Done,
     ) -> Canceller {
         let shared = plan.parts.len() > 1 || plan.parts.iter().any(|p| p.task != 0);
-        let gather = Gather::new(self.clone(), step_id, plan.parts.len(), shared, done);
+        let leftovers = match shared {
+            true => Leftovers::Everywhere,
+            false => Leftovers::None,
+        };
+        let gather = Gather::new(self.clone(), step_id, plan.parts.len(), leftovers, done);
         let mut feeds = Some(feeds);
         // Others first: the own part may begin to run right here.
         let (own, others): (Vec<&Part>, Vec<&Part>) = plan.parts.iter().partition(|p| p.task == 0);
@@ -378,7 +391,8 @@ impl Session {
         }
         let (session, gone) = (self.clone(), others.clone());
         let done = Box::new(move |_| session.deregister(&gone));
-        let gather = Gather::new(self.clone(), step_id, others.len() + 1, true, done);
+        let leftovers = Leftovers::Elsewhere;
+        let gather = Gather::new(self.clone(), step_id, others.len() + 1, leftovers, done);
         let ended = gather.part(0);
         step.on_end(Box::new(move |outcome| {
             ended(outcome.map(|()| StepEnd::default()));
@@ -394,7 +408,12 @@ impl Session {
             self.run_part(&gather, part, start);
         }
         let all = gather.canceller();
-        Ok(Arc::new(SpreadStep { local: step, all }))
+        Ok(Arc::new(SpreadStep {
+            local: step,
+            all,
+            session: self.clone(),
+            step_id,
+        }))
     }
 
     fn run_part(&self, gather: &Arc<Gather>, part: &Part, step: StepStart) {

@@ -11,8 +11,19 @@ use std::sync::Arc;
 pub(crate) struct Gather {
     session: Arc<Session>,
     step_id: u64,
-    shared: bool,
+    leftovers: Leftovers,
     state: Mutex<State>,
+}
+
+/// Where values that nobody took may be left when all parts are over.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Leftovers {
+    /// Nowhere: the step met in no shared place.
+    None,
+    /// On every task.
+    Everywhere,
+    /// On other tasks; what is here the client has yet to fetch.
+    Elsewhere,
 }
 
 struct State {
@@ -30,13 +41,13 @@ impl Gather {
         session: Arc<Session>,
         step_id: u64,
         parts: usize,
-        shared: bool,
+        leftovers: Leftovers,
         done: Done,
     ) -> Arc<Gather> {
         Arc::new(Gather {
             session,
             step_id,
-            shared,
+            leftovers,
             state: Mutex::new(State {
                 waiting: parts,
                 end: StepEnd::default(),
@@ -132,10 +143,13 @@ impl Gather {
             };
             state.done.take().map(|done| (done, outcome))
         };
-        if self.shared {
-            for task in self.session.tasks.all() {
-                task.cleanup_step(self.step_id);
-            }
+        let skipped = match self.leftovers {
+            Leftovers::None => usize::MAX,
+            Leftovers::Everywhere => 0,
+            Leftovers::Elsewhere => 1,
+        };
+        for task in self.session.tasks.all().skip(skipped) {
+            task.cleanup_step(self.step_id);
         }
         if let Some((done, outcome)) = finished {
             done(outcome);
