@@ -4,6 +4,27 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, Registry};
 
 pub(crate) fn register(r: &mut Registry) {
+    r.add("RefSelect", |_| {
+        Built::cheap(|ctx| {
+            let (index, count) = (ctx.input(0)?, ctx.num_inputs() - 1);
+            if index.rank() != 0 {
+                return Err(Status::invalid_argument(format!(
+                    "Index must be a scalar, but it has shape {}",
+                    index.shape()
+                )));
+            }
+            let index = index.scalar_value::<i32>()?;
+            match usize::try_from(index).ok().filter(|i| *i < count) {
+                Some(i) => {
+                    ctx.forward(i + 1, 0);
+                    Ok(())
+                }
+                None => Err(Status::invalid_argument(format!(
+                    "Index must be in the range [0, {count}) but got {index}"
+                ))),
+            }
+        })
+    });
     for op in [
         "Identity",
         "RefIdentity",

@@ -331,7 +331,8 @@ mod tests {
             ..options
         };
         let (chosen, kept) = choose(&scores, 3, soft, sim);
-        assert_eq!(chosen, [1, 2, 0]);
-        assert!(kept[2] < 0.9 && kept[2] > 0.0);
+        // An overlap of 9/11 leaves the second best about half its score: still more than the third.
+        assert_eq!(chosen, [1, 0, 2]);
+        assert!(kept[1] < 0.5 && kept[1] > 0.3);
     }
 }
