@@ -193,10 +193,12 @@ def _(env):
             loss = tf.reduce_sum(tf.square(w))
             step = tf.train.GradientDescentOptimizer(0.1).minimize(loss, global_step=gs)
             tf.summary.scalar("loss", loss)
+            with tf.control_dependencies([step]):  # else reading races with the update
+                after = [gs.read_value(), tf.reduce_sum(tf.square(w.read_value()))]
             with tf.train.MonitoredTrainingSession(master=env.target, checkpoint_dir=env.tmp, save_checkpoint_steps=2, log_step_count_steps=None,
                                                    hooks=[tf.train.StopAtStepHook(num_steps=3)]) as sess:
                 while not sess.should_stop():
-                    out.append(sess.run([step, gs, loss])[1:])
+                    out.append(sess.run(after))
         env.reset()
     return out
 

@@ -265,10 +265,17 @@ impl Callee {
 
     /// The function for calls outside any step; `captured` follow the arguments of each call.
     pub fn handle(&self, env: &StepEnv, captured: Vec<Tensor>) -> Result<FunctionHandle> {
-        self.handle_in(library_of(env)?, &env.device, captured.into())
+        let library = library_of(env)?;
+        Ok(FunctionHandle {
+            function: library.get_own(self)?,
+            device: env.device.clone(),
+            library: library.clone(),
+            captured: captured.into(),
+        })
     }
 
-    /// As [`Callee::handle`], out of a library of one's choice.
+    /// As [`Callee::handle`], out of a library of one's choice: all handles out of it share the
+    /// function's state.
     pub fn handle_in(
         &self,
         library: &Arc<FunctionLibrary>,
@@ -276,7 +283,7 @@ impl Callee {
         captured: Arc<[Tensor]>,
     ) -> Result<FunctionHandle> {
         Ok(FunctionHandle {
-            function: library.get_own(self)?,
+            function: library.get(self)?,
             device: device.clone(),
             library: library.clone(),
             captured,
