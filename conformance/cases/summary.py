@@ -63,3 +63,7 @@ summary("python/all", lambda: [tf.summary.merge([tf.summary.scalar("loss", inp(0
                                                tf.summary.image("i", inp(rnd((2, 4, 4, 3), lo=0, hi=1)), max_outputs=2)])])
 summary("python/text", lambda: tf.summary.text("note", inp(["hello", "world"])))
 summary("python/tensor_summary", lambda: tf.summary.tensor_summary("ts", const([[1, 2], [3, 4]])))
+for name, shape in [("mono", (3, 50)), ("stereo", (2, 40, 2)), ("one_frame", (1, 1)), ("empty", (1, 0, 1))]:
+    summary("AudioSummaryV2/" + name, lambda shape=shape: raw.AudioSummaryV2(tag=inp("a"), tensor=inp(rnd(shape, lo=-1, hi=1)), sample_rate=inp(8000.0), max_outputs=2))
+case("AudioSummaryV2/rank", lambda: raw.AudioSummaryV2(tag=inp("a"), tensor=inp(rnd((5,))), sample_rate=inp(8000.0)))
+case("AudioSummaryV2/rate", lambda: raw.AudioSummaryV2(tag=inp("a"), tensor=inp(rnd((1, 5))), sample_rate=inp(0.0)))

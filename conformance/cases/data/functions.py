@@ -150,3 +150,13 @@ case("DenseToSparseBatchDataset/values", lambda: walk(r(5).map(lambda x: tf.fill
 case("DenseToSparseBatchDataset/too_long", lambda: walk(r(5).map(lambda x: tf.fill([x], x)).apply(tf.data.experimental.dense_to_sparse_batch(2, [2])), 4))
 case("BucketBySequenceLength/values", lambda: walk(r(1, 12).map(lambda x: tf.fill([x % 5 + 1], x)).bucket_by_sequence_length(
     lambda x: tf.shape(x)[0], [3, 5], [2, 2, 1]), 9))
+
+
+def with_options():
+    options = tf.data.Options()
+    options.deterministic = True
+    options.experimental_optimization.map_parallelization = False
+    return r(9).map(lambda x: x * 2, num_parallel_calls=3).with_options(options).batch(4)
+
+
+case("OptionsDataset/deterministic", lambda: walk(with_options(), 4))

@@ -192,3 +192,6 @@ case("ref/shared_name", lambda: [steps(raw.Identity(input=w), raw.AssignAdd(ref=
     for _ in [init(raw.Assign(ref=v, value=inp([1.0, 2.0])).op)]][0])
 case("ref/container", lambda: [steps(raw.Identity(input=v)) for v in [raw.VariableV2(shape=[2], dtype=tf.float32, container="mine", name="x")]
                               for _ in [init(raw.Assign(ref=v, value=inp([1.0, 2.0])).op)]][0])
+case("resource/DisableCopyOnRead", lambda: [steps(raw.DisableCopyOnRead(resource=h), read(h), raw.AssignAddVariableOp(resource=h, value=inp(rnd((2, 3)))), read(h))
+                                           for h in [res((2, 3))]][0])
+case("resource/DisableCopyOnRead_missing", lambda: raw.DisableCopyOnRead(resource=raw.VarHandleOp(dtype=tf.float32, shape=[2], shared_name="u")), oracle="server")
