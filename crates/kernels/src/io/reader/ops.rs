@@ -176,8 +176,13 @@ fn outputs(records: Vec<Record>, many: bool) -> Result<Vec<Tensor>> {
     Ok(vec![tensor(keys)?, tensor(values)?])
 }
 
+/// Whether a reader's place is known by its counts alone, so that it can be written down.
+fn is_saved(spec: &Spec) -> bool {
+    matches!(spec, Spec::Identity | Spec::WholeFile)
+}
+
 fn serialize(reader: &Reader) -> Result<Bytes> {
-    if !matches!(reader.spec, Spec::Identity) {
+    if !is_saved(&reader.spec) {
         return Err(Status::unimplemented("Reader SerializeState"));
     }
     let p = reader.progress();
@@ -196,7 +201,12 @@ fn restore(ctx: &mut OpContext<'_>, access: &Access) -> Result<()> {
             )));
         }
     };
-    if !matches!(reader.spec, Spec::Identity) {
+    // A reader that cannot be put where it was starts over.
+    restore_from(&reader, bytes).inspect_err(|_| reader.reset())
+}
+
+fn restore_from(reader: &Reader, bytes: &[u8]) -> Result<()> {
+    if !is_saved(&reader.spec) {
         return Err(Status::unimplemented("Reader RestoreState"));
     }
     let Some((started, finished, produced, work)) = reader_state::decode(bytes) else {
