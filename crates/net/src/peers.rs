@@ -108,7 +108,7 @@ impl Peers {
             .entry(task.to_owned())
             .or_default()
             .clone();
-        let lost = watch.lost();
+        let lost = watch.lost(watch.losses());
         tokio::pin!(lost);
         let (_open, first) = watch.enter();
         if first {

@@ -20,6 +20,9 @@ pub(crate) struct Watch {
     open: AtomicUsize,
     awake: AtomicBool,
     lost: Notify,
+    /// How often the peer was lost: a call that began before a loss must hear of it, even if it
+    /// was not waiting yet.
+    losses: AtomicUsize,
     reason: Mutex<Option<Status>>,
 }
 
@@ -40,9 +43,22 @@ impl Watch {
         (Open(self.clone()), first)
     }
 
-    /// Waits until the peer is lost.
-    pub(crate) async fn lost(&self) -> Status {
-        self.lost.notified().await;
+    /// How often the peer was lost so far.
+    pub(crate) fn losses(&self) -> usize {
+        self.losses.load(Ordering::Acquire)
+    }
+
+    /// Waits until the peer has been lost more often than `since`.
+    pub(crate) async fn lost(&self, since: usize) -> Status {
+        loop {
+            let notified = self.lost.notified();
+            tokio::pin!(notified);
+            notified.as_mut().enable();
+            if self.losses() != since {
+                break;
+            }
+            notified.await;
+        }
         self.reason
             .lock()
             .clone()
@@ -67,7 +83,9 @@ impl Watch {
                 *self.reason.lock() = Some(Status::unavailable(format!(
                     "{peer} is connected but has not answered for {limit:?}: it hangs, is stopped, or the network between is cut"
                 )));
+                // In this order: whoever comes now either counts as lost too or watches anew.
                 self.awake.store(false, Ordering::Release);
+                self.losses.fetch_add(1, Ordering::AcqRel);
                 self.lost.notify_waiters();
                 return false;
             }

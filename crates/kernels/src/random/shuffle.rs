@@ -7,30 +7,9 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Tensor};
 
-const TYPES: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-    DType::Resource,
-    DType::Variant,
-];
-
 pub(super) fn register(r: &mut Registry) {
-    r.add_typed("RandomShuffle", &[("T", TYPES)], random_shuffle);
-    r.add_typed("StatelessShuffle", &[("T", TYPES)], |_| {
+    r.add_typed("RandomShuffle", &[("T", crate::array::ALL)], random_shuffle);
+    r.add_typed("StatelessShuffle", &[("T", crate::array::ALL)], |_| {
         Built::costly(|ctx| {
             let philox = key_counter_alg(ctx, 1)?;
             shuffle(ctx, |_| philox)
