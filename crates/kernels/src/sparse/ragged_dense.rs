@@ -71,6 +71,7 @@ fn pad(ctx: &mut OpContext<'_>, kinds: &[Kind]) -> Result<()> {
     let inner = &values.dims()[1..];
     let wanted = wanted_shape(wanted, ragged, inner)?;
     check_default(default, values)?;
+    check_values(*kinds.last().unwrap_or(&kind), &partitions, values)?;
     let mut dims = vec![wanted[0].map_or(rows, |n| n as i64)];
     for (i, kind) in kinds.iter().enumerate().skip(lead) {
         let d = 1 + i - lead;
@@ -117,6 +118,23 @@ fn wanted_shape(t: &Tensor, ragged: usize, inner: &[usize]) -> Result<Vec<Option
         }
     }
     Ok(dims)
+}
+
+/// Refuses a last partition that speaks of more values than there are. TensorFlow reads whatever
+/// lies behind them in memory.
+fn check_values(kind: Kind, partitions: &[Vec<i64>], values: &Tensor) -> Result<()> {
+    let claimed = match (kind, partitions.last().map(Vec::as_slice)) {
+        (Kind::RowSplits, Some([.., end])) => *end,
+        (Kind::ValueRowIds, Some(ids)) => ids.len() as i64,
+        _ => return Ok(()),
+    };
+    let given = values.dims()[0];
+    if claimed > given as i64 {
+        return invalid(format!(
+            "The last row partition speaks of {claimed} values, but only {given} are given."
+        ));
+    }
+    Ok(())
 }
 
 /// The default must broadcast to one value.
@@ -375,6 +393,9 @@ mod tests {
     fn hostile_partitions_are_refused() {
         let huge = vec![Tensor::vector(vec![0i64, 1 << 60])];
         assert!(run(&[-1, -1], huge, &["ROW_SPLITS"]).is_err());
+        let beyond = vec![Tensor::vector(vec![0i64, 2, 4])];
+        let error = run(&[-1, -1], beyond, &["ROW_SPLITS"]).unwrap_err();
+        assert!(error.message.contains("only 3 are given"), "{error}");
         let down = vec![Tensor::vector(vec![0i64, 2, 1, 3])];
         assert!(run(&[-1, -1], down, &["ROW_SPLITS"]).is_err());
         let many = vec![Tensor::scalar(1i64 << 60), Tensor::vector(vec![0i64, 1])];
