@@ -9,7 +9,8 @@ import time
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 # The same server TensorFlow users run, as the oracle of some cases and the opponent of the bench.
-TF_SERVER = "%s %s --port {port}" % (shlex.quote(sys.executable), shlex.quote(os.path.join(HERE, "tf_server.py")))
+TF_TASK = "%s %s" % (shlex.quote(sys.executable), shlex.quote(os.path.join(HERE, "tf_server.py")))
+TF_SERVER = TF_TASK + " --port {port}"
 
 
 def free_port():

@@ -133,9 +133,11 @@ def resident(pid):
 
 
 def rows():
+    import cluster_models
     import graphs
     return {"mlp_local": steps_per_second(graphs.mlp), "cnn_local": steps_per_second(graphs.cnn), "op_chain": step_time(graphs.op_chain),
-            "start_to_first_step": start_to_first_step, "idle_memory": idle_memory}
+            "start_to_first_step": start_to_first_step, "idle_memory": idle_memory,
+            **cluster_models.rows()}
 
 
 def measure(name, row, bench):
