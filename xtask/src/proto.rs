@@ -6,20 +6,23 @@ use std::path::{Path, PathBuf};
 
 /// Regenerates the committed code.
 pub(crate) fn run() -> Result<()> {
-    let path = generated_path();
-    std::fs::write(&path, generate()?).with_context(|| format!("cannot write {}", path.display()))
+    for (path, code) in generate()? {
+        std::fs::write(&path, code).with_context(|| format!("cannot write {}", path.display()))?;
+    }
+    Ok(())
 }
 
 /// Fails if the committed code is not what `run` would write.
 pub(crate) fn check() -> Result<()> {
-    let path = generated_path();
-    let committed = std::fs::read_to_string(&path)
-        .with_context(|| format!("cannot read {}", path.display()))?;
-    if committed != generate()? {
-        bail!(
-            "{} is out of date: run `cargo xtask proto` and commit the result",
-            path.display()
-        );
+    for (path, code) in generate()? {
+        let committed = std::fs::read_to_string(&path)
+            .with_context(|| format!("cannot read {}", path.display()))?;
+        if committed != code {
+            bail!(
+                "{} is out of date: run `cargo xtask proto` and commit the result",
+                path.display()
+            );
+        }
     }
     Ok(())
 }
@@ -28,11 +31,11 @@ fn wire_dir() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("../crates/wire")
 }
 
-fn generated_path() -> PathBuf {
-    wire_dir().join("src/proto/tensorflow.rs")
-}
+/// One file per protobuf package.
+const GENERATED: [&str; 2] = ["tensorflow.rs", "downpour.rs"];
 
-fn generate() -> Result<String> {
+/// Where each file belongs, and what should be in it.
+fn generate() -> Result<Vec<(PathBuf, String)>> {
     let protos = wire_dir().join("proto");
     let mut files = Vec::new();
     for entry in
@@ -62,7 +65,15 @@ fn generate() -> Result<String> {
         .emit_rerun_if_changed(false)
         .compile_fds(descriptors)
         .context("cannot generate code")
-        .and_then(|()| Ok(std::fs::read_to_string(out.join("tensorflow.rs"))?));
+        .and_then(|()| {
+            GENERATED
+                .iter()
+                .map(|name| {
+                    let code = std::fs::read_to_string(out.join(name))?;
+                    Ok((wire_dir().join("src/proto").join(name), code))
+                })
+                .collect()
+        });
     std::fs::remove_dir_all(&out)?;
     generated
 }

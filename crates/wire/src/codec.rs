@@ -3,7 +3,7 @@
 
 use crate::budget::{Budget, Meter};
 use crate::scan::{Kind, scan};
-use crate::{proto, to_tonic};
+use crate::{control, proto, to_tonic};
 use bytes::{Buf as _, Bytes};
 use downpour_graph::Status;
 use prost::Message;
@@ -64,8 +64,8 @@ fn checked<M: Message + Default>(bytes: Bytes, kind: Kind, budget: &Budget) -> R
 }
 
 macro_rules! service_messages {
-    ($($message:ident $([$($number:literal => $kind:ident),*])?,)*) => {
-        $(impl ServiceMessage for proto::$message {
+    ($package:ident: $($message:ident $([$($number:literal => $kind:ident),*])?,)*) => {
+        $(impl ServiceMessage for $package::$message {
             fn from_wire(bytes: Bytes, budget: &Budget) -> Result<Self, Status> {
                 const KIND: Kind = Kind::Fields(&[$($(($number, Kind::$kind)),*)?]);
                 checked(bytes, KIND, budget)
@@ -74,7 +74,9 @@ macro_rules! service_messages {
     };
 }
 
-service_messages! {
+service_messages! { control: StopRequest, StopResponse, }
+
+service_messages! { proto:
     CreateSessionRequest [1 => Graph],
     CreateSessionResponse,
     ExtendSessionRequest [2 => Graph],

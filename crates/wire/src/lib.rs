@@ -30,6 +30,20 @@ mod tensor_proto;
 #[path = "proto/tensorflow.rs"]
 pub mod proto;
 
+/// Downpour's own messages and services, generated likewise.
+#[allow(
+    missing_docs,
+    unreachable_pub,
+    unused_qualifications,
+    clippy::all,
+    clippy::indexing_slicing,
+    clippy::unwrap_used,
+    reason = "generated code"
+)]
+#[rustfmt::skip]
+#[path = "proto/downpour.rs"]
+pub mod control;
+
 pub use budget::{Budget, Exhausted, Meter};
 pub use graph_def::{decode_graph, encode_graph, encode_graph_def, to_graph_def};
 pub use messages::WireMessage;
