@@ -1,5 +1,6 @@
 //! The `downpour` command: the only place that reads arguments, prints and exits.
 
+mod config;
 mod serve;
 
 use clap::{Parser, Subcommand};
@@ -20,6 +21,7 @@ struct Cli {
 #[derive(Subcommand)]
 enum Command {
     /// Run one task of a cluster; TensorFlow clients connect to it with grpc://
+    #[command(after_help = serve::SOURCES)]
     Serve(serve::Serve),
 }
 

@@ -1,46 +1,85 @@
 //! `downpour serve`: one task of a cluster.
 
-use anyhow::{Context, Result, bail};
+use crate::config::{bind_hint, describe};
+use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use downpour::{ClusterSpec, Console, Limits, Server, ServerConfig, Stream};
+use downpour::{Console, Limits, Role, Server, ServerConfig, ServerError, Stream};
 use std::io::Write;
+use std::path::PathBuf;
 use std::sync::Arc;
 
 /// Flags of `downpour serve`.
 #[derive(Args)]
 pub(crate) struct Serve {
     /// Listen on this port of the loopback interface, as the only task of job `localhost`
-    #[arg(long, conflicts_with_all = ["cluster", "ps_hosts", "worker_hosts"])]
-    port: Option<u16>,
+    #[arg(long, conflicts_with_all = ["cluster", "chief_hosts", "ps_hosts", "worker_hosts", "evaluator_hosts"])]
+    pub(crate) port: Option<u16>,
 
     /// This task's job
     #[arg(long, visible_alias = "job_name")]
-    job: Option<String>,
+    pub(crate) job: Option<String>,
 
     /// This task's index in its job
     #[arg(long, visible_alias = "task_index")]
-    task: Option<u32>,
+    pub(crate) task: Option<u32>,
 
-    /// The cluster: JSON like {"ps": ["host:port"], "worker": {"7": "host:port"}}, or a file of it
+    /// The cluster: JSON like {"ps": ["host:port"], "worker": {"7": "host:port"}}, or a file of that in JSON or TOML
     #[arg(long)]
-    cluster: Option<String>,
+    pub(crate) cluster: Option<String>,
 
-    /// TensorFlow's form of the ps job: host:port,host:port
-    #[arg(long, alias = "ps_hosts", conflicts_with = "cluster")]
-    ps_hosts: Option<String>,
+    /// The chief job, as TensorFlow's scripts take it: host:port
+    #[arg(
+        long,
+        value_name = "HOSTS",
+        visible_alias = "chief_hosts",
+        conflicts_with = "cluster"
+    )]
+    pub(crate) chief_hosts: Option<String>,
 
-    /// TensorFlow's form of the worker job: host:port,host:port
-    #[arg(long, alias = "worker_hosts", conflicts_with = "cluster")]
-    worker_hosts: Option<String>,
+    /// The ps job: host:port,host:port
+    #[arg(
+        long,
+        value_name = "HOSTS",
+        visible_alias = "ps_hosts",
+        conflicts_with = "cluster"
+    )]
+    pub(crate) ps_hosts: Option<String>,
 
-    /// Listen on this address instead of the task's own, as in 0.0.0.0:2222
-    #[arg(long)]
-    bind: Option<String>,
+    /// The worker job: host:port,host:port
+    #[arg(
+        long,
+        value_name = "HOSTS",
+        visible_alias = "worker_hosts",
+        conflicts_with = "cluster"
+    )]
+    pub(crate) worker_hosts: Option<String>,
+
+    /// The evaluator job, if it is to be part of the cluster: host:port
+    #[arg(
+        long,
+        value_name = "HOSTS",
+        visible_alias = "evaluator_hosts",
+        conflicts_with = "cluster"
+    )]
+    pub(crate) evaluator_hosts: Option<String>,
+
+    /// A file of settings, TOML or JSON: cluster, job, task, bind, threads and the like
+    #[arg(long, value_name = "FILE")]
+    pub(crate) config: Option<PathBuf>,
+
+    /// Listen on this address instead of the task's own, as in 0.0.0.0:2222; a host alone keeps the port
+    #[arg(long, value_name = "HOST:PORT")]
+    pub(crate) bind: Option<String>,
 
     /// Executor threads [default: the number of cores]
     #[arg(long)]
-    threads: Option<usize>,
+    pub(crate) threads: Option<usize>,
 }
+
+/// Shown below the flags.
+pub(crate) const SOURCES: &str = "\
+What is not given as a flag is taken from the environment variable TF_CONFIG, then from the file of --config.
+Other tasks are reached directly: proxies named in the environment are not used.";
 
 impl Serve {
     /// Serves until interrupted.
@@ -51,22 +90,22 @@ impl Serve {
             .with_env_filter(filter)
             .with_writer(std::io::stderr)
             .init();
-        let config = self.config()?;
+        let role = self.role()?;
         let runtime = tokio::runtime::Builder::new_multi_thread()
             .worker_threads(2)
             .enable_all()
             .build()
             .context("cannot start the network threads")?;
         runtime.block_on(async {
-            let server = Server::bind(config).await?;
+            let server = Server::bind(server_config(&role))
+                .await
+                .map_err(|e| match e {
+                    ServerError::Bind { address, source } => anyhow!(bind_hint(&address, &source)),
+                    other => other.into(),
+                })?;
             let mut out = std::io::stdout();
             // A closed standard output is no reason not to serve.
-            let _ = writeln!(
-                out,
-                "{} listens on grpc://{}",
-                server.name(),
-                server.address()
-            );
+            let _ = out.write_all(describe(&role, server.address()).as_bytes());
             let _ = out.flush();
             server.serve(interrupted()).await?;
             anyhow::Ok(())
@@ -75,52 +114,17 @@ impl Serve {
         runtime.shutdown_background();
         Ok(())
     }
+}
 
-    fn config(self) -> Result<ServerConfig> {
-        let mut job = self.job;
-        let cluster = if let Some(port) = self.port {
-            let job = job.get_or_insert_with(|| "localhost".into());
-            ClusterSpec::single(job, &format!("127.0.0.1:{port}"))?
-        } else if let Some(text) = self.cluster {
-            let text = match text.trim_start().starts_with('{') {
-                true => text,
-                false => std::fs::read_to_string(&text)
-                    .with_context(|| format!("--cluster: cannot read '{text}'"))?,
-            };
-            ClusterSpec::from_json(&text).context("--cluster")?
-        } else if self.ps_hosts.is_some() || self.worker_hosts.is_some() {
-            let mut spec = ClusterSpec::default();
-            spec.add_hosts("ps", &self.ps_hosts.unwrap_or_default())
-                .context("--ps-hosts")?;
-            spec.add_hosts("worker", &self.worker_hosts.unwrap_or_default())
-                .context("--worker-hosts")?;
-            spec
-        } else {
-            bail!(
-                "say where to listen: --port N for a single task, or --cluster with --job and --task"
-            );
-        };
-        let Some(job) = job else {
-            bail!("--job is needed: which job of the cluster is this task in?")
-        };
-        let task = match self.task {
-            Some(task) => task,
-            None if cluster.num_tasks() == 1 => 0,
-            None => bail!("--task is needed: which task of job '{job}' is this?"),
-        };
-        cluster.address(&job, task).context("--job/--task")?;
-        if self.threads == Some(0) {
-            bail!("--threads must be at least 1");
-        }
-        Ok(ServerConfig {
-            cluster,
-            job,
-            task,
-            bind: self.bind,
-            limits: Limits::default(),
-            threads: self.threads,
-            console: Some(Console(Arc::new(print))),
-        })
+fn server_config(role: &Role) -> ServerConfig {
+    ServerConfig {
+        cluster: role.cluster.clone(),
+        job: role.job.clone(),
+        task: role.task,
+        bind: Some(role.listen.clone()),
+        limits: Limits::default(),
+        threads: role.settings.threads,
+        console: Some(Console(Arc::new(print))),
     }
 }
 

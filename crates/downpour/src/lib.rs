@@ -8,6 +8,8 @@ mod machine;
 mod server;
 
 pub use downpour_graph::{Code, Status};
-pub use downpour_net::{ClusterError, ClusterSpec, Limits};
+pub use downpour_net::{
+    ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Role, parse_duration,
+};
 pub use downpour_runtime::{Console, Stream};
 pub use server::{Server, ServerConfig, ServerError};

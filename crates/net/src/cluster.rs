@@ -1,5 +1,8 @@
-//! The cluster: jobs and their tasks' addresses.
+//! The cluster: jobs and their tasks' addresses, read from text and checked. No I/O happens here;
+//! whoever has flags, environment or files hands the text in (see `definition`).
 
+use crate::address::{canonical, split_address};
+use crate::tree::{TextError, Tree};
 use downpour_wire::messages::ClusterDef;
 use std::collections::BTreeMap;
 
@@ -13,12 +16,12 @@ pub struct ClusterSpec {
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 #[non_exhaustive]
 pub enum ClusterError {
-    /// Not JSON at all.
-    #[error("the cluster is not valid JSON: {0}")]
-    Json(String),
-    /// JSON, but not of the right form.
+    /// Not a text of the right kind at all.
+    #[error(transparent)]
+    Text(#[from] TextError),
+    /// Readable, but not of the right form.
     #[error(
-        "the cluster must be an object like {{\"worker\": [\"host:port\", …]}} or {{\"worker\": {{\"7\": \"host:port\"}}}}: {0}"
+        "the cluster must be like {{\"worker\": [\"host:port\", …]}} or {{\"worker\": {{\"7\": \"host:port\"}}}}: {0}"
     )]
     Form(String),
     /// A job name that device names cannot hold.
@@ -26,7 +29,7 @@ pub enum ClusterError {
         "'{0}' is no job name: it must start with a letter and hold only letters, digits and '_'"
     )]
     JobName(String),
-    /// An address without a usable port.
+    /// An address that does not do.
     #[error("task {task} of job '{job}' has address '{address}': {reason}")]
     Address {
         /// Job.
@@ -38,6 +41,14 @@ pub enum ClusterError {
         /// Why it does not do.
         reason: &'static str,
     },
+    /// One task with two addresses.
+    #[error("task {task} of job '{job}' is given twice")]
+    TaskTwice {
+        /// Job.
+        job: String,
+        /// Task index.
+        task: u32,
+    },
     /// Two tasks at one address.
     #[error("address '{address}' is given to both {first} and {second}")]
     Duplicate {
@@ -48,13 +59,21 @@ pub enum ClusterError {
         /// Second task.
         second: String,
     },
+    /// A list of hosts without any.
+    #[error("it names no host")]
+    NoHosts,
+    /// A list of hosts with a gap.
+    #[error("host number {0} of the list is empty")]
+    EmptyHost(usize),
     /// A job that is not in the cluster.
-    #[error("job '{job}' is not in the cluster, which has {known}")]
+    #[error("job '{job}' is not in the cluster, which has {known}{hint}")]
     NoJob {
         /// Job asked for.
         job: String,
         /// Jobs there are.
         known: String,
+        /// What may have been meant.
+        hint: String,
     },
     /// A task that is not in its job.
     #[error("job '{job}' has no task {task}; it has {known}")]
@@ -68,46 +87,42 @@ pub enum ClusterError {
     },
 }
 
-/// Longest description that is read.
-const MAX_TEXT: usize = 4 << 20;
-
 impl ClusterSpec {
     /// Parses `{"job": ["host:port", …]}`; a sparse job is `{"job": {"7": "host:port"}}`.
     pub fn from_json(text: &str) -> Result<ClusterSpec, ClusterError> {
-        if text.len() > MAX_TEXT {
-            return Err(ClusterError::Form(format!(
-                "it is longer than {MAX_TEXT} bytes"
-            )));
-        }
-        let value: serde_json::Value =
-            serde_json::from_str(text).map_err(|e| ClusterError::Json(e.to_string()))?;
-        let serde_json::Value::Object(jobs) = value else {
-            return Err(ClusterError::Form("it is not an object".into()));
+        ClusterSpec::from_tree(&Tree::from_json(text)?)
+    }
+
+    /// Parses JSON, or TOML with the jobs as its keys.
+    pub fn from_text(text: &str) -> Result<ClusterSpec, ClusterError> {
+        ClusterSpec::from_tree(&Tree::parse(text)?)
+    }
+
+    pub(crate) fn from_tree(tree: &Tree) -> Result<ClusterSpec, ClusterError> {
+        let Tree::Map(jobs) = tree else {
+            return Err(ClusterError::Form(format!("it is {tree}")));
         };
         let mut spec = ClusterSpec::default();
         for (job, tasks) in jobs {
             let bad = |what: String| ClusterError::Form(format!("job '{job}': {what}"));
-            let address = |v: serde_json::Value| match v {
-                serde_json::Value::String(s) => Ok(s),
+            let address = |v: &Tree| match v {
+                Tree::Text(s) => Ok(s.clone()),
                 other => Err(bad(format!("{other} is no address"))),
             };
             match tasks {
-                serde_json::Value::Array(list) => {
-                    for (i, v) in list.into_iter().enumerate() {
-                        spec.add(&job, i as u32, address(v)?)?;
+                Tree::List(list) => {
+                    for (i, v) in list.iter().enumerate() {
+                        spec.add(job, i as u32, address(v)?)?;
                     }
                 }
-                serde_json::Value::Object(map) => {
+                Tree::Map(map) => {
                     for (key, v) in map {
-                        let task = key
-                            .parse::<i32>()
-                            .ok()
-                            .and_then(|n| u32::try_from(n).ok())
+                        let task = parse_index(key)
                             .ok_or_else(|| bad(format!("'{key}' is no task index")))?;
-                        spec.add(&job, task, address(v)?)?;
+                        spec.add(job, task, address(v)?)?;
                     }
                 }
-                other => return Err(bad(format!("{other} is neither a list nor an object"))),
+                other => return Err(bad(format!("{other} is neither a list nor a table"))),
             }
         }
         spec.check_duplicates()?;
@@ -116,8 +131,14 @@ impl ClusterSpec {
 
     /// Adds a job from TensorFlow's flag form, `host:port,host:port`.
     pub fn add_hosts(&mut self, job: &str, hosts: &str) -> Result<(), ClusterError> {
-        for (i, host) in hosts.split(',').filter(|h| !h.is_empty()).enumerate() {
-            self.add(job, i as u32, host.trim().to_owned())?;
+        if hosts.trim().is_empty() {
+            return Err(ClusterError::NoHosts);
+        }
+        for (i, host) in hosts.split(',').map(str::trim).enumerate() {
+            if host.is_empty() {
+                return Err(ClusterError::EmptyHost(i + 1));
+            }
+            self.add(job, i as u32, host.to_owned())?;
         }
         self.check_duplicates()
     }
@@ -159,25 +180,24 @@ impl ClusterSpec {
                 reason,
             });
         }
-        self.jobs
-            .entry(job.to_owned())
-            .or_default()
-            .insert(task, address);
+        let tasks = self.jobs.entry(job.to_owned()).or_default();
+        if tasks.insert(task, address).is_some() {
+            let job = job.to_owned();
+            return Err(ClusterError::TaskTwice { job, task });
+        }
         Ok(())
     }
 
     fn check_duplicates(&self) -> Result<(), ClusterError> {
-        let mut seen: BTreeMap<&str, String> = BTreeMap::new();
-        for (job, tasks) in &self.jobs {
-            for (task, address) in tasks {
-                let name = format!("/job:{job}/task:{task}");
-                if let Some(first) = seen.insert(address, name.clone()) {
-                    return Err(ClusterError::Duplicate {
-                        address: address.clone(),
-                        first,
-                        second: name,
-                    });
-                }
+        let mut seen: BTreeMap<String, String> = BTreeMap::new();
+        for (job, task, address) in self.tasks() {
+            let name = format!("/job:{job}/task:{task}");
+            if let Some(first) = seen.insert(canonical(address), name.clone()) {
+                return Err(ClusterError::Duplicate {
+                    address: address.to_owned(),
+                    first,
+                    second: name,
+                });
             }
         }
         Ok(())
@@ -185,22 +205,34 @@ impl ClusterSpec {
 
     /// The address of a task.
     pub fn address(&self, job: &str, task: u32) -> Result<&str, ClusterError> {
-        let tasks = self.jobs.get(job).ok_or_else(|| ClusterError::NoJob {
-            job: job.into(),
-            known: self.jobs.keys().cloned().collect::<Vec<_>>().join(", "),
-        })?;
+        let tasks = self.job(job)?;
         tasks
             .get(&task)
             .map(String::as_str)
             .ok_or_else(|| ClusterError::NoTask {
                 job: job.into(),
                 task,
-                known: tasks
-                    .keys()
-                    .map(u32::to_string)
-                    .collect::<Vec<_>>()
-                    .join(", "),
+                known: list_tasks(tasks),
             })
+    }
+
+    /// The tasks of a job.
+    pub fn job(&self, job: &str) -> Result<&BTreeMap<u32, String>, ClusterError> {
+        self.jobs.get(job).ok_or_else(|| {
+            let known: Vec<String> = self
+                .jobs
+                .iter()
+                .map(|(job, tasks)| format!("{job} ({})", list_tasks(tasks)))
+                .collect();
+            ClusterError::NoJob {
+                job: job.into(),
+                known: match known.is_empty() {
+                    true => "no jobs".into(),
+                    false => known.join(", "),
+                },
+                hint: did_you_mean(job, self.jobs.keys().map(String::as_str)),
+            }
+        })
     }
 
     /// Number of tasks of all jobs.
@@ -212,22 +244,77 @@ impl ClusterSpec {
     pub fn jobs(&self) -> &BTreeMap<String, BTreeMap<u32, String>> {
         &self.jobs
     }
+
+    /// Every task with its job and address.
+    pub fn tasks(&self) -> impl Iterator<Item = (&str, u32, &str)> {
+        self.jobs.iter().flat_map(|(job, tasks)| {
+            let each = tasks.iter();
+            each.map(move |(task, address)| (job.as_str(), *task, address.as_str()))
+        })
+    }
 }
 
-/// Splits `host:port` (or `[v6]:port`).
-pub(crate) fn split_address(address: &str) -> Result<(&str, u16), &'static str> {
-    let (host, port) = address.rsplit_once(':').ok_or("there is no ':port'")?;
-    if host.is_empty() {
-        return Err("the host is empty");
+/// A task index as JSON and TOML write it: a key, so a text.
+fn parse_index(key: &str) -> Option<u32> {
+    let index = key.parse::<i32>().ok()?;
+    u32::try_from(index).ok()
+}
+
+/// `tasks 0-3, 7`.
+fn list_tasks(tasks: &BTreeMap<u32, String>) -> String {
+    let mut ranges: Vec<(u32, u32)> = Vec::new();
+    for task in tasks.keys().copied() {
+        match ranges.last_mut() {
+            Some((_, last)) if last.checked_add(1) == Some(task) => *last = task,
+            _ => ranges.push((task, task)),
+        }
     }
-    let bare = host.strip_prefix('[').and_then(|h| h.strip_suffix(']'));
-    if bare.is_none() && host.contains(':') {
-        return Err("an IPv6 address needs brackets, as in [::1]:2222");
+    let ranges: Vec<String> = ranges
+        .into_iter()
+        .map(|(first, last)| match first == last {
+            true => first.to_string(),
+            false => format!("{first}-{last}"),
+        })
+        .collect();
+    let noun = if tasks.len() == 1 { "task" } else { "tasks" };
+    format!("{noun} {}", ranges.join(", "))
+}
+
+/// `; did you mean 'x'?` if one of the known words is near, else nothing.
+pub(crate) fn did_you_mean<'a>(word: &str, known: impl Iterator<Item = &'a str>) -> String {
+    // Nobody mistypes a word of this length; and the table below is its square.
+    if word.len() > 64 {
+        return String::new();
     }
-    let port: u16 = port
-        .parse()
-        .map_err(|_| "the port is not a number from 0 to 65535")?;
-    Ok((bare.unwrap_or(host), port))
+    let lower = word.to_ascii_lowercase();
+    let nearest = known
+        .map(|k| (distance(&lower, &k.to_ascii_lowercase()), k))
+        .min();
+    match nearest {
+        Some((far, near)) if far <= 1 + word.len() / 4 => format!("; did you mean '{near}'?"),
+        _ => String::new(),
+    }
+}
+
+/// How many letters must be added, dropped or changed to get from one word to the other.
+fn distance(a: &str, b: &str) -> usize {
+    let b: Vec<char> = b.chars().collect();
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.chars().enumerate() {
+        let mut diagonal = i;
+        let mut left = i + 1;
+        for (above, y) in row.iter_mut().skip(1).zip(&b) {
+            let cost = (diagonal + usize::from(x != *y))
+                .min(left + 1)
+                .min(*above + 1);
+            diagonal = std::mem::replace(above, cost);
+            left = cost;
+        }
+        if let Some(first) = row.first_mut() {
+            *first = i + 1;
+        }
+    }
+    row.last().copied().unwrap_or(0)
 }
 
 #[cfg(test)]
@@ -236,47 +323,87 @@ mod tests {
 
     #[test]
     fn lists_and_sparse_maps_are_read() {
-        let text = r#"{"ps": ["a:1", "b:2"], "worker": {"7": "[::1]:3"}}"#;
-        let spec = ClusterSpec::from_json(text).unwrap();
+        let json = r#"{"ps": ["a:1", "b:2"], "worker": {"7": "[::1]:3"}}"#;
+        let toml = "ps = ['a:1', 'b:2']\nworker.7 = '[::1]:3'\n";
+        let spec = ClusterSpec::from_json(json).unwrap();
         assert_eq!(spec.address("ps", 1), Ok("b:2"));
         assert_eq!(spec.address("worker", 7), Ok("[::1]:3"));
         assert_eq!(spec.num_tasks(), 3);
+        assert_eq!(ClusterSpec::from_text(toml), Ok(spec));
     }
 
     #[test]
     fn what_is_wrong_is_said() {
         for (text, part) in [
             ("{", "not valid JSON"),
-            ("[]", "not an object"),
+            ("[]", "it is a list"),
             (r#"{"1a": []}"#, "ok"),
             (r#"{"1a": ["h:1"]}"#, "'1a' is no job name"),
-            (r#"{"a": ["h"]}"#, "there is no ':port'"),
-            (r#"{"a": ["h:65536"]}"#, "not a number from 0 to 65535"),
-            (r#"{"a": ["::1:5"]}"#, "needs brackets"),
             (
-                r#"{"a": ["h:1", "h:1"]}"#,
-                "given to both /job:a/task:0 and /job:a/task:1",
+                r#"{"a": ["h"]}"#,
+                "task 0 of job 'a' has address 'h': there is no ':port'",
+            ),
+            (
+                r#"{"a": ["h:1", "H:01"]}"#,
+                "address 'H:01' is given to both /job:a/task:0 and /job:a/task:1",
+            ),
+            (r#"{"a": ["h:1"], "a": ["h:2"]}"#, "'a' is given twice"),
+            (
+                r#"{"a": {"7": "h:1", "07": "h:2"}}"#,
+                "task 7 of job 'a' is given twice",
             ),
             (r#"{"a": {"-1": "h:1"}}"#, "'-1' is no task index"),
-            (r#"{"a": 3}"#, "neither a list nor an object"),
+            (r#"{"a": 3}"#, "neither a list nor a table"),
             (r#"{"a": [3]}"#, "3 is no address"),
         ] {
             let shown =
                 ClusterSpec::from_json(text).map_or_else(|e| e.to_string(), |_| "ok".into());
             assert!(shown.contains(part), "{text}: {shown}");
         }
-        let spec = ClusterSpec::from_json(r#"{"a": ["h:1"]}"#).unwrap();
-        assert!(
-            spec.address("b", 0)
-                .unwrap_err()
-                .to_string()
-                .contains("which has a")
+    }
+
+    #[test]
+    fn hosts_with_gaps_are_refused_lest_tasks_shift() {
+        let mut spec = ClusterSpec::default();
+        assert_eq!(spec.add_hosts("ps", " "), Err(ClusterError::NoHosts));
+        assert_eq!(
+            spec.add_hosts("ps", "a:1,,b:1"),
+            Err(ClusterError::EmptyHost(2))
         );
-        assert!(
-            spec.address("a", 5)
-                .unwrap_err()
-                .to_string()
-                .contains("no task 5; it has 0")
-        );
+        let mut spec = ClusterSpec::default();
+        spec.add_hosts("ps", "a:1, [::1]:2").unwrap();
+        assert_eq!(spec.address("ps", 1), Ok("[::1]:2"));
+    }
+
+    #[test]
+    fn a_task_that_is_not_there_is_answered_with_those_that_are() {
+        let text = r#"{"ps": ["h:1"], "worker": {"0": "h:2", "1": "h:3", "7": "h:4"}}"#;
+        let spec = ClusterSpec::from_json(text).unwrap();
+        for ((job, task), want) in [
+            (
+                ("wroker", 0),
+                "job 'wroker' is not in the cluster, which has ps (task 0), worker (tasks 0-1, 7); did you mean 'worker'?",
+            ),
+            (
+                ("chief", 0),
+                "job 'chief' is not in the cluster, which has ps (task 0), worker (tasks 0-1, 7)",
+            ),
+            (
+                ("worker", 2),
+                "job 'worker' has no task 2; it has tasks 0-1, 7",
+            ),
+        ] {
+            assert_eq!(spec.address(job, task).unwrap_err().to_string(), want);
+        }
+    }
+
+    #[test]
+    fn near_words_are_found() {
+        let known = ["cluster", "task", "environment"];
+        let hint = |word| did_you_mean(word, known.into_iter());
+        assert_eq!(hint("clustr"), "; did you mean 'cluster'?");
+        assert_eq!(hint("Task"), "; did you mean 'task'?");
+        assert_eq!(hint("enviroment"), "; did you mean 'environment'?");
+        assert_eq!(hint("bananas"), "");
     }
 }

@@ -2,18 +2,22 @@
 //! reached, which limits hold, and the [`Task`] interface through which a master drives any task,
 //! its own or another.
 
+mod address;
 mod cluster;
 mod deadline;
 mod dedup;
+mod definition;
 mod limits;
 mod peers;
 mod remote;
 mod server;
 mod task;
+mod tree;
 mod watch;
 
 pub use cluster::{ClusterError, ClusterSpec};
 pub use dedup::RecentRequests;
+pub use definition::{Definition, DefinitionError, Role, parse_duration};
 pub use limits::Limits;
 pub use peers::{Peers, task_name};
 pub use remote::RemoteTask;
@@ -22,3 +26,4 @@ pub use task::{
     Canceller, Done, GraphOptions, LocalTask, NewSession, PartialStep, Reply, StepEnd, StepStart,
     Task, ready,
 };
+pub use tree::TextError;

@@ -1,0 +1,131 @@
+//! Where the settings of `downpour serve` come from: the command line, then `TF_CONFIG`, then a
+//! file. This is the only place that looks at any of them; what they mean is `downpour`'s to say.
+
+use crate::serve::Serve;
+use anyhow::{Context, Result, bail};
+use downpour::{ClusterSpec, Definition, Role};
+use std::path::Path;
+
+/// Longest list of tasks that is printed per job.
+const MAX_SHOWN: usize = 16;
+
+impl Serve {
+    /// Which task to be, by all that was said.
+    pub(crate) fn role(&self) -> Result<Role> {
+        let mut sources = vec![("the command line".to_owned(), self.flags()?)];
+        if let Some(text) = environment("TF_CONFIG")? {
+            let said = Definition::from_tf_config(&text).context("TF_CONFIG")?;
+            sources.push(("TF_CONFIG".into(), said));
+        }
+        if let Some(path) = &self.config {
+            let name = format!("--config {}", path.display());
+            let text = read(path).context("--config")?;
+            let said = Definition::from_file(&text).with_context(|| name.clone())?;
+            sources.push((name, said));
+        }
+        Ok(Role::resolve(&sources)?)
+    }
+
+    /// What the command line itself says.
+    fn flags(&self) -> Result<Definition> {
+        let mut made = Definition {
+            job: self.job.clone(),
+            task: self.task,
+            bind: self.bind.clone(),
+            threads: self.threads,
+            ..Default::default()
+        };
+        if let Some(port) = self.port {
+            let job = made.job.get_or_insert_with(|| "localhost".into());
+            made.cluster = Some(ClusterSpec::single(job, &format!("127.0.0.1:{port}"))?);
+            made.task.get_or_insert(0);
+        } else if let Some(text) = &self.cluster {
+            made.cluster = Some(cluster(text).context("--cluster")?);
+        } else {
+            let mut spec = ClusterSpec::default();
+            for (job, flag, hosts) in [
+                ("chief", "--chief-hosts", &self.chief_hosts),
+                ("ps", "--ps-hosts", &self.ps_hosts),
+                ("worker", "--worker-hosts", &self.worker_hosts),
+                ("evaluator", "--evaluator-hosts", &self.evaluator_hosts),
+            ] {
+                if let Some(hosts) = hosts {
+                    spec.add_hosts(job, hosts).context(flag)?;
+                }
+            }
+            made.cluster = (spec.num_tasks() > 0).then_some(spec);
+        }
+        Ok(made)
+    }
+}
+
+/// A cluster as text, or in a file.
+fn cluster(text: &str) -> Result<ClusterSpec> {
+    if text.trim_start().starts_with('{') {
+        return Ok(ClusterSpec::from_text(text)?);
+    }
+    let text = read(Path::new(text))?;
+    match ClusterSpec::from_text(&text) {
+        Ok(spec) => Ok(spec),
+        Err(_) if Definition::from_file(&text).is_ok_and(|d| d.cluster.is_some()) => {
+            bail!("the file holds more than a cluster: give it with --config")
+        }
+        Err(e) => Err(e.into()),
+    }
+}
+
+fn read(path: &Path) -> Result<String> {
+    std::fs::read_to_string(path).with_context(|| format!("cannot read '{}'", path.display()))
+}
+
+fn environment(name: &str) -> Result<Option<String>> {
+    match std::env::var(name) {
+        Ok(text) => Ok(Some(text)),
+        Err(std::env::VarError::NotPresent) => Ok(None),
+        Err(std::env::VarError::NotUnicode(_)) => bail!("{name} is not UTF-8"),
+    }
+}
+
+/// What is printed once at the start: who this task is and who the others are.
+pub(crate) fn describe(role: &Role, address: std::net::SocketAddr) -> String {
+    let (job, task) = (&role.job, role.task);
+    let mut out = format!("/job:{job}/replica:0/task:{task} listens on grpc://{address}\n");
+    if role.cluster.num_tasks() > 1 {
+        out += &format!("cluster, from {}:\n", role.cluster_from);
+        for (job, tasks) in role.cluster.jobs() {
+            for (task, at) in tasks.iter().take(MAX_SHOWN) {
+                let own = match *job == role.job && *task == role.task {
+                    true => "  (this task)",
+                    false => "",
+                };
+                out += &format!("  /job:{job}/task:{task}  {at}{own}\n");
+            }
+            if tasks.len() > MAX_SHOWN {
+                out += &format!("  … {} more of job {job}\n", tasks.len() - MAX_SHOWN);
+            }
+        }
+    }
+    for note in &role.notes {
+        out += &format!("note: {note}\n");
+    }
+    out
+}
+
+/// What to do about an address that cannot be listened on.
+pub(crate) fn bind_hint(address: &str, reason: &std::io::Error) -> String {
+    let port = address.rsplit(':').next().unwrap_or_default();
+    match reason.kind() {
+        std::io::ErrorKind::AddrInUse => format!(
+            "cannot listen on {address}: the port is in use; `ss -ltnp 'sport = :{port}'` shows by whom"
+        ),
+        std::io::ErrorKind::AddrNotAvailable => format!(
+            "cannot listen on {address}: it is not an address of this machine; say which to listen on, as in --bind 0.0.0.0:{port}"
+        ),
+        std::io::ErrorKind::PermissionDenied => format!(
+            "cannot listen on {address}: the system does not permit it; take a port from 1024 up"
+        ),
+        _ => format!(
+            "cannot listen on {address}: {reason}; say where to listen, as in --bind 0.0.0.0:{port}"
+        ),
+    }
+}

@@ -1,0 +1,76 @@
+//! Starting the program and hearing what it says.
+
+use std::io::{BufRead, BufReader, Read};
+use std::process::{Child, ChildStdout, Command, Output, Stdio};
+
+/// The program, with an environment that says nothing.
+pub(crate) fn downpour(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_downpour"));
+    command
+        .args(args)
+        .env_remove("TF_CONFIG")
+        .env_remove("DOWNPOUR_LOG")
+        .stdin(Stdio::null());
+    command
+}
+
+/// Runs the program to its end.
+pub(crate) fn run(command: &mut Command) -> Output {
+    command.output().unwrap()
+}
+
+/// A task that serves. It is killed when the test is over.
+pub(crate) struct Task {
+    pub(crate) child: Child,
+    stdout: BufReader<ChildStdout>,
+    /// The line that says where it listens.
+    pub(crate) first_line: String,
+}
+
+impl Task {
+    /// Starts `downpour serve` and waits until it listens.
+    pub(crate) fn start(command: &mut Command) -> Task {
+        let mut child = command.stdout(Stdio::piped()).spawn().unwrap();
+        let mut stdout = BufReader::new(child.stdout.take().unwrap());
+        let mut first_line = String::new();
+        stdout.read_line(&mut first_line).unwrap();
+        assert!(
+            first_line.contains("listens on grpc://"),
+            "the task ended with {:?}",
+            child.wait()
+        );
+        Task {
+            child,
+            stdout,
+            first_line,
+        }
+    }
+
+    /// Where it listens.
+    pub(crate) fn address(&self) -> String {
+        let (_, address) = self.first_line.split_once("grpc://").unwrap();
+        address.trim().to_owned()
+    }
+
+    /// The next line that it prints.
+    pub(crate) fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.stdout.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Waits for its end; returns its exit code and what else it printed.
+    #[allow(dead_code, reason = "used once tasks end by themselves")]
+    pub(crate) fn wait(&mut self) -> (Option<i32>, String) {
+        let mut rest = String::new();
+        self.stdout.read_to_string(&mut rest).unwrap();
+        (self.child.wait().unwrap().code(), rest)
+    }
+}
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
