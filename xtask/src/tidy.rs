@@ -20,7 +20,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("plan", &["graph"]),
     ("worker", &["runtime", "net"]),
     ("master", &["plan", "net"]),
-    ("client", &["net", "graph"]),
+    ("build", &["graph"]),
+    ("client", &["net", "build"]),
     ("train", &["client", "formats"]),
     ("launch", &["net"]),
     (

@@ -1,0 +1,545 @@
+//! The graph under construction: nodes with their shapes, and the scopes that say how the next
+//! node is named, placed and ordered. [`crate::OpBuilder`] is the only way in.
+//!
+//! Invariant: the first mistake is kept, with the line of the user's code that made it; from then
+//! on operations are accepted and ignored, and every fallible call returns that mistake.
+
+use crate::{Operation, Output};
+use downpour_graph::{
+    AttrList, AttrValue, DeviceName, Endpoint, FunctionDef, GraphDef, Node, NodeDef, NodeId,
+    Result, Status, Versions, is_valid_node_name,
+};
+use downpour_tensor::{DType, PartialShape};
+use parking_lot::Mutex;
+use smallvec::SmallVec;
+use std::collections::{BTreeMap, HashMap, HashSet};
+use std::panic::Location;
+use std::sync::Arc;
+
+/// Graph-def version that we write: that of TensorFlow 2.21.
+const PRODUCER_VERSION: i32 = 2474;
+
+/// A graph under construction; a cheap handle that can be cloned.
+///
+/// Operations return [`Output`]s, not results, so that formulas read as formulas. A mistake, such
+/// as shapes that do not fit, is kept with the line that made it, and [`Graph::check`], like
+/// everything that runs or exports the graph, returns it.
+///
+/// ```
+/// use downpour_build::Graph;
+/// let g = Graph::new();
+/// let a = g.constant(vec![1.0f32, 2.0]);
+/// let b = g.constant(vec![1.0f32, 2.0, 3.0]);
+/// let _ = &a + &b;
+/// let error = g.check().unwrap_err();
+/// assert!(error.message.contains("[2] and [3]"), "{error}");
+/// assert!(error.message.contains(".rs:"), "{error}");
+/// ```
+#[derive(Clone)]
+pub struct Graph {
+    pub(crate) inner: Arc<Mutex<Inner>>,
+}
+
+/// What a device function is told about the operation that it places.
+pub struct NewOp<'a> {
+    /// Op type.
+    pub op: &'a str,
+    /// Full name.
+    pub name: &'a str,
+    /// The device so far, from inner scopes.
+    pub device: &'a DeviceName,
+    /// Attributes; a variable's `shape` and `dtype` are among them.
+    pub attrs: &'a downpour_graph::Attrs,
+}
+
+/// Chooses the device of new operations.
+pub type DeviceFunction = Arc<dyn Fn(&NewOp<'_>) -> DeviceName + Send + Sync>;
+
+#[derive(Clone)]
+enum DeviceRule {
+    /// Parts that inner scopes left open.
+    Spec(DeviceName),
+    Function(DeviceFunction),
+    /// Outer scopes do not count.
+    Clear,
+}
+
+/// Operations that new ones wait for.
+struct ControlFrame {
+    operations: Vec<NodeId>,
+    /// Nodes made inside: what consumes one of them waits already.
+    made: HashSet<NodeId>,
+    /// Outer frames do not count.
+    clear: bool,
+}
+
+#[derive(Default)]
+pub(crate) struct Inner {
+    pub(crate) graph: downpour_graph::Graph,
+    /// Shapes of each node's outputs.
+    pub(crate) shapes: Vec<SmallVec<[PartialShape; 1]>>,
+    /// What is known of resource and variant outputs: the value behind a handle.
+    pub(crate) handles: HashMap<Endpoint, (DType, PartialShape)>,
+    names: HashMap<String, usize>,
+    scope: String,
+    devices: Vec<DeviceRule>,
+    controls: Vec<ControlFrame>,
+    colocate: Vec<NodeId>,
+    collections: BTreeMap<String, Vec<Endpoint>>,
+    pub(crate) variables: Vec<crate::variable::Shared>,
+    pub(crate) seed: Option<i64>,
+    pub(crate) last_seed: i64,
+    error: Option<Status>,
+    pub(crate) function: Option<crate::function::Frame>,
+}
+
+impl Default for Graph {
+    fn default() -> Graph {
+        Graph::new()
+    }
+}
+
+impl Graph {
+    /// An empty graph.
+    pub fn new() -> Graph {
+        Graph {
+            inner: Arc::default(),
+        }
+    }
+
+    /// Whether two handles mean the same graph.
+    pub fn is(&self, other: &Graph) -> bool {
+        Arc::ptr_eq(&self.inner, &other.inner)
+    }
+
+    /// The first mistake made while building, if there was one.
+    pub fn check(&self) -> Result<()> {
+        match &self.inner.lock().error {
+            None => Ok(()),
+            Some(error) => Err(error.clone()),
+        }
+    }
+
+    /// Keeps a mistake, with the line that made it; the first one stands.
+    pub(crate) fn fail(&self, error: Status, at: &Location<'_>) {
+        let mut inner = self.inner.lock();
+        if inner.error.is_none() {
+            let message = format!("{}:{}: {}", at.file(), at.line(), error.message);
+            inner.error = Some(Status::new(error.code, message));
+        }
+    }
+
+    /// The outcome of a fallible part of building: a mistake is kept, and an invalid output
+    /// stands for what could not be made.
+    #[track_caller]
+    pub(crate) fn or_invalid(&self, outcome: Result<Output>) -> Output {
+        outcome.unwrap_or_else(|e| {
+            self.fail(e, Location::caller());
+            self.invalid()
+        })
+    }
+
+    /// An output that stands for one that could not be made.
+    pub(crate) fn invalid(&self) -> Output {
+        Output::new(self.clone(), INVALID)
+    }
+
+    /// Everything made so far, in TensorFlow's form.
+    pub fn to_graph_def(&self) -> Result<GraphDef> {
+        self.check()?;
+        let inner = self.inner.lock();
+        Ok(to_def(&inner.graph, 0))
+    }
+
+    /// What was added since the graph had `nodes` nodes, for a session that knows the rest.
+    pub fn graph_def_since(&self, nodes: usize) -> Result<GraphDef> {
+        self.check()?;
+        Ok(to_def(&self.inner.lock().graph, nodes))
+    }
+
+    /// Number of nodes.
+    pub fn len(&self) -> usize {
+        self.inner.lock().graph.len()
+    }
+
+    /// Whether there is no node.
+    pub fn is_empty(&self) -> bool {
+        self.len() == 0
+    }
+
+    /// The operation of this name.
+    pub fn operation(&self, name: &str) -> Result<Operation> {
+        let node = self.inner.lock().graph.find(name);
+        match node {
+            Some(node) => Ok(Operation::new(self.clone(), node)),
+            None => Err(Status::not_found(format!(
+                "The graph has no operation named '{name}'"
+            ))),
+        }
+    }
+
+    /// The output of this name, as in `dense/MatMul:0`.
+    pub fn output(&self, name: &str) -> Result<Output> {
+        let none = || Status::not_found(format!("The graph has no tensor named '{name}'"));
+        let (node, output) = downpour_graph::parse_endpoint(name).ok_or_else(none)?;
+        let operation = self.operation(node)?;
+        operation
+            .outputs()
+            .into_iter()
+            .nth(output as usize)
+            .ok_or_else(none)
+    }
+
+    /// All operations, in the order they were made.
+    pub fn operations(&self) -> Vec<Operation> {
+        (0..self.len() as u32)
+            .map(|i| Operation::new(self.clone(), NodeId(i)))
+            .collect()
+    }
+
+    /// Names what `body` makes `name/…`. A name that is taken gets a number: `name_1/…`.
+    pub fn with_scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
+        let full = self.inner.lock().unique(name);
+        self.in_scope(full, body)
+    }
+
+    /// Names what `body` makes in the scope that was entered before under this full name.
+    pub(crate) fn in_scope<R>(&self, full: String, body: impl FnOnce() -> R) -> R {
+        let outer = std::mem::replace(&mut self.inner.lock().scope, full);
+        let result = body();
+        self.inner.lock().scope = outer;
+        result
+    }
+
+    /// The full name of the current scope, without a slash at its end.
+    pub fn scope(&self) -> String {
+        self.inner.lock().scope.clone()
+    }
+
+    /// Places what `body` makes on a device, as far as inner scopes leave parts of it open:
+    /// `/job:ps/task:1`, `/device:GPU:0`.
+    #[track_caller]
+    pub fn with_device<R>(&self, device: &str, body: impl FnOnce() -> R) -> R {
+        let rule = match DeviceName::parse(device) {
+            Ok(name) => DeviceRule::Spec(name),
+            Err(e) => {
+                self.fail(Status::invalid_argument(e.to_string()), Location::caller());
+                DeviceRule::Spec(DeviceName::default())
+            }
+        };
+        self.under(rule, body)
+    }
+
+    /// Places what `body` makes where `choose` says.
+    pub fn with_device_function<R>(&self, choose: DeviceFunction, body: impl FnOnce() -> R) -> R {
+        self.under(DeviceRule::Function(choose), body)
+    }
+
+    /// Forgets the devices of outer scopes while `body` runs.
+    pub fn without_device<R>(&self, body: impl FnOnce() -> R) -> R {
+        self.under(DeviceRule::Clear, body)
+    }
+
+    fn under<R>(&self, rule: DeviceRule, body: impl FnOnce() -> R) -> R {
+        self.inner.lock().devices.push(rule);
+        let result = body();
+        self.inner.lock().devices.pop();
+        result
+    }
+
+    /// Makes what `body` makes wait for `operations`.
+    pub fn with_control<R>(&self, operations: &[Operation], body: impl FnOnce() -> R) -> R {
+        self.controlled(
+            ControlFrame {
+                operations: operations
+                    .iter()
+                    .filter_map(Operation::valid_node)
+                    .collect(),
+                made: HashSet::new(),
+                clear: false,
+            },
+            body,
+        )
+    }
+
+    /// Forgets what outer scopes wait for while `body` runs.
+    pub fn without_control<R>(&self, body: impl FnOnce() -> R) -> R {
+        self.controlled(
+            ControlFrame {
+                operations: Vec::new(),
+                made: HashSet::new(),
+                clear: true,
+            },
+            body,
+        )
+    }
+
+    fn controlled<R>(&self, frame: ControlFrame, body: impl FnOnce() -> R) -> R {
+        self.inner.lock().controls.push(frame);
+        let result = body();
+        self.inner.lock().controls.pop();
+        result
+    }
+
+    /// Puts what `body` makes on the device of `operation`.
+    pub fn with_colocation<R>(&self, operation: &Operation, body: impl FnOnce() -> R) -> R {
+        let Some(node) = operation.valid_node() else {
+            return body();
+        };
+        self.inner.lock().colocate.push(node);
+        let result = body();
+        self.inner.lock().colocate.pop();
+        result
+    }
+
+    /// Sets the graph's seed: random operations without a seed of their own then repeat.
+    pub fn set_seed(&self, seed: i64) {
+        self.inner.lock().seed = Some(seed);
+    }
+
+    /// Adds a tensor to a named collection.
+    pub fn add_to_collection(&self, collection: &str, output: &Output) {
+        let mut inner = self.inner.lock();
+        let members = inner.collections.entry(collection.to_owned()).or_default();
+        members.push(output.endpoint());
+    }
+
+    /// The tensors of a named collection, in the order they were added.
+    pub fn collection(&self, collection: &str) -> Vec<Output> {
+        let inner = self.inner.lock();
+        let members = inner.collections.get(collection);
+        members
+            .into_iter()
+            .flatten()
+            .map(|&at| Output::new(self.clone(), at))
+            .collect()
+    }
+
+    /// Adds the nodes and functions of a graph in TensorFlow's form, under the current scope's
+    /// names if there is one.
+    #[track_caller]
+    pub fn import(&self, def: &GraphDef) -> Result<()> {
+        self.check()?;
+        let mut inner = self.inner.lock();
+        let prefix = match inner.scope.as_str() {
+            "" => String::new(),
+            scope => format!("{scope}/"),
+        };
+        let mut def = def.clone();
+        for node in &mut def.nodes {
+            node.name.insert_str(0, &prefix);
+            for input in &mut node.inputs {
+                let at = usize::from(input.starts_with('^'));
+                input.insert_str(at, &prefix);
+            }
+            inner.names.insert(node.name.to_lowercase(), 1);
+        }
+        let first = inner.graph.len();
+        inner.graph.extend(def)?;
+        inner.infer_from(first);
+        Ok(())
+    }
+
+    /// Adds a function to the graph's library; one of the same name stands.
+    pub(crate) fn add_function(&self, function: FunctionDef) -> Result<()> {
+        self.inner.lock().graph.extend(GraphDef {
+            functions: vec![function],
+            ..Default::default()
+        })
+    }
+
+    /// A node's own data.
+    pub(crate) fn node(&self, id: NodeId) -> Arc<Node> {
+        self.inner.lock().graph.node(id).clone()
+    }
+}
+
+/// Stands for an operation that could not be made.
+pub(crate) const INVALID: Endpoint = Endpoint {
+    node: NodeId(u32::MAX),
+    output: 0,
+};
+
+impl Inner {
+    /// `name`, in the current scope, with a number if it is taken.
+    pub(crate) fn unique(&mut self, name: &str) -> String {
+        let full = match self.scope.as_str() {
+            "" => name.to_owned(),
+            scope => format!("{scope}/{name}"),
+        };
+        let key = full.to_lowercase();
+        let count = self.names.entry(key).or_insert(0);
+        *count += 1;
+        if *count == 1 {
+            return full;
+        }
+        let mut number = *count - 1;
+        loop {
+            let next = format!("{full}_{number}");
+            number += 1;
+            if !self.names.contains_key(&next.to_lowercase()) {
+                self.names.insert(next.to_lowercase(), 1);
+                self.names.insert(full.to_lowercase(), number);
+                return next;
+            }
+        }
+    }
+
+    /// Lets go of a name that [`Inner::unique`] gave, for the operation that will carry it.
+    pub(crate) fn release(&mut self, full: &str) {
+        self.names.remove(&full.to_lowercase());
+    }
+
+    /// Checks a node, infers its shapes and adds it. The name is made unique.
+    pub(crate) fn add(
+        &mut self,
+        mut def: NodeDef,
+        own_device: Option<DeviceName>,
+        controls: &[NodeId],
+    ) -> Result<NodeId> {
+        if !is_valid_node_name(&def.name) {
+            return Err(Status::invalid_argument(format!(
+                "'{}' is not a valid name for an operation",
+                def.name
+            )));
+        }
+        def.name = self.unique(&def.name);
+        self.colocated(&mut def);
+        let device = self.device_of(&def, own_device);
+        def.device = device.to_string();
+        let inputs: Vec<NodeId> = def
+            .inputs
+            .iter()
+            .filter_map(|i| self.graph.find(downpour_graph::parse_endpoint(i)?.0))
+            .collect();
+        for id in self.waits_for(&inputs, controls) {
+            def.inputs.push(format!("^{}", self.graph.node(id).name));
+        }
+        let first = self.graph.len();
+        self.graph.extend(GraphDef {
+            nodes: vec![def],
+            ..Default::default()
+        })?;
+        let id = NodeId(first as u32);
+        let shapes = crate::shape::infer(self, id)?;
+        self.shapes.push(shapes);
+        for frame in &mut self.controls {
+            frame.made.insert(id);
+        }
+        Ok(id)
+    }
+
+    /// Adds `_class` for the operations that a new one must share its device with.
+    fn colocated(&self, def: &mut NodeDef) {
+        if self.colocate.is_empty() || def.attrs.find("_class").is_some() {
+            return;
+        }
+        let mut classes: Vec<bytes::Bytes> = Vec::new();
+        for id in &self.colocate {
+            let node = self.graph.node(*id);
+            match node.attrs.find("_class") {
+                Some(AttrValue::List(AttrList::Str(list))) => classes.extend(list.iter().cloned()),
+                _ => classes.push(format!("loc:@{}", node.name).into()),
+            }
+        }
+        classes.sort();
+        classes.dedup();
+        def.attrs
+            .set("_class", AttrValue::List(AttrList::Str(classes)));
+    }
+
+    fn device_of(&self, def: &NodeDef, own: Option<DeviceName>) -> DeviceName {
+        if let (None, Some(id)) = (&own, self.colocate.last()) {
+            let device = DeviceName::parse(&self.graph.node(*id).device);
+            return device.unwrap_or_default();
+        }
+        let mut device = own.unwrap_or_default();
+        for rule in self.devices.iter().rev() {
+            match rule {
+                DeviceRule::Spec(spec) => device = device.or(spec),
+                DeviceRule::Function(choose) => {
+                    device = choose(&NewOp {
+                        op: &def.op,
+                        name: &def.name,
+                        device: &device,
+                        attrs: &def.attrs,
+                    });
+                }
+                DeviceRule::Clear => break,
+            }
+        }
+        device
+    }
+
+    /// What a node with these inputs must wait for: the scopes' operations, but for those that
+    /// one of its inputs waits for already.
+    fn waits_for(&self, inputs: &[NodeId], own: &[NodeId]) -> Vec<NodeId> {
+        let mut out: Vec<NodeId> = own.to_vec();
+        for frame in self.controls.iter().rev() {
+            if frame.clear {
+                break;
+            }
+            if !inputs.iter().any(|i| frame.made.contains(i)) {
+                out.extend(frame.operations.iter().filter(|o| !inputs.contains(o)));
+            }
+        }
+        let mut seen = HashSet::new();
+        out.retain(|id| seen.insert(*id));
+        out
+    }
+
+    /// Infers the shapes of nodes that came in whole; one that cannot be inferred is unknown.
+    fn infer_from(&mut self, first: usize) {
+        let unknown =
+            |node: &Node| SmallVec::from_elem(PartialShape::unknown(), node.output_types.len());
+        for i in first..self.graph.len() {
+            let shapes = unknown(self.graph.node(NodeId(i as u32)));
+            self.shapes.push(shapes);
+        }
+        for id in self.graph.topological_order() {
+            if id.index() >= first
+                && let Ok(shapes) = crate::shape::infer(self, id)
+            {
+                self.shapes[id.index()] = shapes;
+            }
+        }
+    }
+}
+
+fn to_def(graph: &downpour_graph::Graph, first: usize) -> GraphDef {
+    let nodes = graph.nodes().skip(first);
+    let mut functions: Vec<FunctionDef> =
+        graph.functions().values().map(|f| (**f).clone()).collect();
+    functions.sort_by(|a, b| a.signature.name.cmp(&b.signature.name));
+    GraphDef {
+        nodes: nodes.map(|(_, node)| node_def(graph, node)).collect(),
+        functions,
+        gradients: Vec::new(),
+        versions: Versions {
+            producer: PRODUCER_VERSION,
+            ..Default::default()
+        },
+    }
+}
+
+/// A checked node in the form it is written in.
+pub(crate) fn node_def(graph: &downpour_graph::Graph, node: &Node) -> NodeDef {
+    let mut inputs: Vec<String> = Vec::with_capacity(node.inputs.len());
+    for edge in &node.inputs {
+        let name = &graph.node(edge.node).name;
+        inputs.push(match edge.output {
+            0 => name.to_string(),
+            n => format!("{name}:{n}"),
+        });
+    }
+    for control in &node.control_inputs {
+        inputs.push(format!("^{}", graph.node(*control).name));
+    }
+    NodeDef {
+        name: node.name.to_string(),
+        op: node.op.name.clone(),
+        inputs,
+        device: node.device.to_string(),
+        attrs: node.attrs.clone(),
+    }
+}

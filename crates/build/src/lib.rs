@@ -1,0 +1,39 @@
+//! Building graphs: operations with shapes and gradients, scopes, variables, functions.
+//!
+//! [`Graph`] is the principal type: a TensorFlow graph under construction. [`Output`]s are its
+//! tensors-to-be, with operators and methods; [`gradients`] adds the operations that compute
+//! derivatives; [`Variable`]s hold what is trained. Everything here is pure: nothing runs.
+//! `client` sends the result to a cluster; `train` builds optimizers on it.
+//!
+//! ```
+//! use downpour_build::{DType, Graph, gradients};
+//! let g = Graph::new();
+//! let x = g.placeholder("x", DType::Float, [None, Some(3)]);
+//! let w = g.variable("w").shape([3, 1]).build();
+//! let loss = (x.matmul(&w) - 1.0).square().mean(());
+//! let dw = gradients(&[loss], &[w.handle().clone()])?;
+//! assert!(dw[0].is_some());
+//! # Ok::<(), downpour_build::Status>(())
+//! ```
+
+mod function;
+mod grad;
+mod graph;
+mod init;
+mod literal;
+mod op;
+mod ops;
+mod output;
+mod shape;
+mod variable;
+
+pub use downpour_graph::{AttrList, AttrValue, Attrs, Code, DeviceName, GraphDef, Result, Status};
+pub use downpour_tensor::{DType, PartialShape, Shape, Tensor};
+pub use grad::{Gradient, IndexedSlices, gradients, gradients_from};
+pub use graph::{DeviceFunction, Graph, NewOp};
+pub use init::Init;
+pub use literal::{Axes, IntoShape, IntoTensor};
+pub use op::OpBuilder;
+pub use ops::{Padding, concat, stack};
+pub use output::{Operation, Output};
+pub use variable::{Variable, VariableBuilder};
