@@ -207,6 +207,12 @@ impl Walk {
                     y.dtype().name()
                 )));
             }
+            if dy.is_none() && y.dtype().is_complex() {
+                return Err(Status::invalid_argument(format!(
+                    "'{}' is complex: say with which gradient to begin (gradients_from)",
+                    y.name()
+                )));
+            }
             let dy = dy.clone().unwrap_or_else(|| y.ones_like().into());
             self.arrived.entry(y.endpoint()).or_default().push(dy);
         }

@@ -1,0 +1,109 @@
+//! Answers `graphs.py`, one request after the other on standard input: which shapes the builder
+//! infers for a graph's tensors, and the graph with gradients added. A request and an answer are
+//! each a length and JSON, a length and a serialized GraphDef (little-endian u32 lengths).
+
+use anyhow::{Context as _, Result};
+use downpour_build::{Gradient, Graph, gradients};
+use downpour_wire::{Budget, Meter, decode_graph, encode_graph_def, proto};
+use prost::Message;
+use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
+use std::io::{Read, Write};
+
+/// What is asked of the graph that comes with it.
+#[derive(Deserialize)]
+#[serde(rename_all = "lowercase", tag = "ask")]
+enum Request {
+    /// The shapes of all tensors.
+    Shapes,
+    /// Gradients of the sum of `ys` with respect to `xs`.
+    Gradients { ys: Vec<String>, xs: Vec<String> },
+}
+
+/// The answer; the graph behind it holds what was added.
+#[derive(Serialize, Default)]
+struct Answer {
+    error: Option<String>,
+    /// Tensor → dimensions, -1 for unknown ones; `null` if not even the rank is known.
+    shapes: BTreeMap<String, Option<Vec<i64>>>,
+    /// For each of the `xs`: `null`, the name of a dense gradient, or of values, indices and shape.
+    gradients: Vec<Option<Vec<String>>>,
+}
+
+fn main() -> Result<()> {
+    let (mut input, mut output) = (std::io::stdin().lock(), std::io::stdout().lock());
+    while let Some(request) = read(&mut input)? {
+        let graph = read(&mut input)?.context("a request without its graph")?;
+        let (answer, graph) = answer(&request, &graph).unwrap_or_else(|e| {
+            let error = Some(format!("{e:#}"));
+            (
+                Answer {
+                    error,
+                    ..Default::default()
+                },
+                Vec::new(),
+            )
+        });
+        write(&mut output, &serde_json::to_vec(&answer)?)?;
+        write(&mut output, &graph)?;
+        output.flush()?;
+    }
+    Ok(())
+}
+
+fn answer(request: &[u8], graph: &[u8]) -> Result<(Answer, Vec<u8>)> {
+    let request: Request = serde_json::from_slice(request)?;
+    let proto = proto::GraphDef::decode(graph)?;
+    let mut meter = Meter::from(&Budget::default());
+    let def = decode_graph(proto, &mut meter)?;
+    let g = Graph::new();
+    g.import(&def)?;
+    let mut answer = Answer::default();
+    match request {
+        Request::Shapes => {
+            for output in g.operations().iter().flat_map(|o| o.outputs()) {
+                let shape = output.shape();
+                let dims = shape
+                    .dims()
+                    .map(|dims| dims.iter().map(|d| d.map_or(-1, |d| d as i64)).collect());
+                answer.shapes.insert(output.name(), dims);
+            }
+            Ok((answer, Vec::new()))
+        }
+        Request::Gradients { ys, xs } => {
+            let find = |names: &[String]| -> Result<Vec<_>> {
+                names.iter().map(|name| Ok(g.output(name)?)).collect()
+            };
+            for gradient in gradients(&find(&ys)?, &find(&xs)?)? {
+                answer
+                    .gradients
+                    .push(gradient.map(|gradient| match gradient {
+                        Gradient::Dense(output) => vec![output.name()],
+                        Gradient::Sparse(s) => {
+                            vec![s.values.name(), s.indices.name(), s.shape.name()]
+                        }
+                    }));
+            }
+            let def = encode_graph_def(&g.to_graph_def()?)?;
+            Ok((answer, def.encode_to_vec()))
+        }
+    }
+}
+
+/// The next piece; nothing at the end.
+fn read(input: &mut impl Read) -> Result<Option<Vec<u8>>> {
+    let mut length = [0; 4];
+    if input.read(&mut length[..1])? == 0 {
+        return Ok(None);
+    }
+    input.read_exact(&mut length[1..])?;
+    let mut piece = vec![0; u32::from_le_bytes(length) as usize];
+    input.read_exact(&mut piece)?;
+    Ok(Some(piece))
+}
+
+fn write(output: &mut impl Write, piece: &[u8]) -> Result<()> {
+    output.write_all(&u32::try_from(piece.len())?.to_le_bytes())?;
+    output.write_all(piece)?;
+    Ok(())
+}
