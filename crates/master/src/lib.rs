@@ -4,6 +4,7 @@
 //! `prune → merge → register` once and is then found by its feeds, fetches and targets. The
 //! master runs nothing itself: steps go to tasks through `downpour_net::Task`.
 
+mod calls;
 mod master;
 mod partial;
 mod plans;

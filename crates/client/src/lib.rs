@@ -1,0 +1,15 @@
+//! Running graphs: a [`Session`] sends what a [`Graph`](downpour_build::Graph) holds to a master
+//! and runs steps on it, whether the master lives in this process or behind `grpc://`, ours or
+//! TensorFlow's.
+//!
+//! Calls block the thread that makes them; every one of them ends in a value or in an error.
+
+mod runtime;
+mod session;
+mod step;
+mod target;
+
+pub use runtime::enter;
+pub use session::{Session, SessionOptions};
+pub use step::{PartialRun, Step, Traced};
+pub use target::Target;

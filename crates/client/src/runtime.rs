@@ -1,0 +1,47 @@
+//! The threads that carry a client's calls: one small runtime, made when first needed.
+
+use std::future::Future;
+use std::sync::LazyLock;
+use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
+
+static RUNTIME: LazyLock<Option<Runtime>> = LazyLock::new(|| {
+    Builder::new_multi_thread()
+        .worker_threads(1)
+        .thread_name("downpour-client")
+        .enable_all()
+        .build()
+        .ok()
+});
+
+/// The runtime's handle; nothing if the system gives no threads.
+fn handle() -> Option<&'static Handle> {
+    RUNTIME.as_ref().map(Runtime::handle)
+}
+
+/// Makes the client's runtime the current one, for code that must be called inside a runtime.
+///
+/// # Errors
+/// If the system gives no threads.
+pub fn enter() -> downpour_build::Result<EnterGuard<'static>> {
+    let none = || downpour_build::Status::unavailable("cannot start the client's network thread");
+    handle().map(Handle::enter).ok_or_else(none)
+}
+
+/// Waits for `future` on this thread.
+pub(crate) fn wait<T>(
+    future: impl Future<Output = downpour_build::Result<T>>,
+) -> downpour_build::Result<T> {
+    match handle() {
+        Some(handle) => handle.block_on(future),
+        None => enter().map(|_| ()).and_then(|()| {
+            Err(downpour_build::Status::internal("the client's runtime vanished"))
+        }),
+    }
+}
+
+/// Runs `future` beside whatever else is going on.
+pub(crate) fn spawn(future: impl Future<Output = ()> + Send + 'static) {
+    if let Some(handle) = handle() {
+        handle.spawn(future);
+    }
+}
