@@ -27,15 +27,16 @@ pub fn enter() -> downpour_build::Result<EnterGuard<'static>> {
     handle().map(Handle::enter).ok_or_else(none)
 }
 
-/// Waits for `future` on this thread.
+/// Waits for `future` on this thread, which may itself be one of a runtime with several.
 pub(crate) fn wait<T>(
     future: impl Future<Output = downpour_build::Result<T>>,
 ) -> downpour_build::Result<T> {
-    match handle() {
-        Some(handle) => handle.block_on(future),
-        None => enter().map(|_| ()).and_then(|()| {
-            Err(downpour_build::Status::internal("the client's runtime vanished"))
-        }),
+    let inside = Handle::try_current().is_ok();
+    let _client = enter()?;
+    let handle = Handle::current();
+    match inside {
+        true => tokio::task::block_in_place(|| handle.block_on(future)),
+        false => handle.block_on(future),
     }
 }
 

@@ -149,7 +149,11 @@ impl Session {
             session_handle: self.handle.clone(),
         };
         let reply = wait(self.master.clone().list_devices(request))?;
-        Ok(reply.local_device.into_iter().chain(reply.remote_device).collect())
+        Ok(reply
+            .local_device
+            .into_iter()
+            .chain(reply.remote_device)
+            .collect())
     }
 
     /// Closes the session; running steps end.

@@ -5,8 +5,7 @@ use crate::runtime::wait;
 use crate::session::{Request, limited};
 use downpour_build::{IntoTensor, Operation, Output, PartialShape, Result, Status, Tensor};
 use downpour_wire::messages::{
-    PartialRunSetupRequest, RunCallableRequest, RunMetadata, RunOptions, RunStepRequest,
-    TraceLevel,
+    PartialRunSetupRequest, RunCallableRequest, RunMetadata, RunOptions, RunStepRequest, TraceLevel,
 };
 use std::time::Duration;
 
@@ -78,9 +77,9 @@ impl<'a> Step<'a> {
         let names = outputs.iter().map(|o| o.name()).collect();
         let values = self.values(names)?;
         let count = values.len();
-        values.try_into().map_err(|_| {
-            Status::internal(format!("{N} tensors were fetched, but {count} came"))
-        })
+        values
+            .try_into()
+            .map_err(|_| Status::internal(format!("{N} tensors were fetched, but {count} came")))
     }
 
     /// Runs the step; the values of a list of tensors.
@@ -133,12 +132,16 @@ impl<'a> Step<'a> {
             targets: self.targets,
         };
         let handle = self.session.prepared(&request)?;
-        let call = self.session.master.clone().run_callable(RunCallableRequest {
-            session_handle: self.session.handle.clone(),
-            handle,
-            feed,
-            request_id: 0,
-        });
+        let call = self
+            .session
+            .master
+            .clone()
+            .run_callable(RunCallableRequest {
+                session_handle: self.session.handle.clone(),
+                handle,
+                feed,
+                request_id: 0,
+            });
         let reply = wait(limited(self.session.limit(), "the step", call))?;
         Ok(reply.fetch)
     }
@@ -170,7 +173,11 @@ pub struct PartialRun<'a> {
 
 impl<'a> PartialRun<'a> {
     /// Prepares a step of which these tensors will be fed and fetched, each once, in any order.
-    pub fn new(session: &'a Session, feeds: &[Output], fetches: &[Output]) -> Result<PartialRun<'a>> {
+    pub fn new(
+        session: &'a Session,
+        feeds: &[Output],
+        fetches: &[Output],
+    ) -> Result<PartialRun<'a>> {
         session.extend()?;
         let request = PartialRunSetupRequest {
             session_handle: session.handle.clone(),

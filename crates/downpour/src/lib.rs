@@ -5,11 +5,12 @@
 //! `tf.compat.v1.Session("grpc://host:port")`.
 
 mod machine;
+mod running;
 mod server;
 
-pub use downpour_graph::{Code, Status};
-pub use downpour_net::{
-    ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Role, parse_duration,
-};
+pub use downpour_build::*;
+pub use downpour_client::{PartialRun, Session, SessionOptions, Step, Target, Traced};
+pub use downpour_net::{ClusterError, ClusterSpec, Limits};
 pub use downpour_runtime::{Console, Stream};
+pub use running::{LocalCluster, RunningServer};
 pub use server::{Server, ServerConfig, ServerError};

@@ -42,6 +42,8 @@ pub enum ServerError {
         /// The system's reason.
         source: std::io::Error,
     },
+    /// The system gives no threads.
+    Threads(std::io::Error),
     /// The network failed while serving.
     Serve(tonic::transport::Error),
 }
@@ -53,6 +55,7 @@ impl std::fmt::Display for ServerError {
             ServerError::Bind { address, source } => {
                 write!(f, "cannot listen on {address}: {source}")
             }
+            ServerError::Threads(e) => write!(f, "cannot start the network threads: {e}"),
             ServerError::Serve(e) => write!(f, "the server stopped: {e}"),
         }
     }
@@ -139,6 +142,11 @@ impl Server {
     /// The address that was bound.
     pub fn address(&self) -> SocketAddr {
         self.listener.address()
+    }
+
+    /// Its master, for clients of the same process.
+    pub(crate) fn master(&self) -> Arc<Master> {
+        self.master.clone()
     }
 
     /// `/job:J/replica:0/task:N`.

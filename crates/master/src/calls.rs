@@ -42,10 +42,7 @@ impl MasterCalls for Master {
         Box::pin(async move { Master::partial_run_setup(&self, request).await })
     }
 
-    fn make_callable(
-        self: Arc<Self>,
-        request: MakeCallableRequest,
-    ) -> Reply<MakeCallableResponse> {
+    fn make_callable(self: Arc<Self>, request: MakeCallableRequest) -> Reply<MakeCallableResponse> {
         Box::pin(async move { Master::make_callable(&self, request).await })
     }
 

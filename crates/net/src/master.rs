@@ -36,8 +36,7 @@ pub trait MasterCalls: Send + Sync {
         request: PartialRunSetupRequest,
     ) -> Reply<PartialRunSetupResponse>;
     /// Prepares a run that will be repeated.
-    fn make_callable(self: Arc<Self>, request: MakeCallableRequest)
-    -> Reply<MakeCallableResponse>;
+    fn make_callable(self: Arc<Self>, request: MakeCallableRequest) -> Reply<MakeCallableResponse>;
     /// Runs a callable.
     fn run_callable(self: Arc<Self>, request: RunCallableRequest) -> Reply<RunCallableResponse>;
     /// Forgets a callable.
@@ -61,9 +60,8 @@ impl RemoteMaster {
     /// tokio runtime, which then carries the calls.
     pub fn new(target: &str, limits: Limits) -> Result<RemoteMaster> {
         let address = target.strip_prefix("grpc://").unwrap_or(target);
-        let wrong = |e: &dyn std::fmt::Display| {
-            Status::invalid_argument(format!("target '{target}': {e}"))
-        };
+        let wrong =
+            |e: &dyn std::fmt::Display| Status::invalid_argument(format!("target '{target}': {e}"));
         address::split_address(address).map_err(|e| wrong(&e))?;
         let channel = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|e| wrong(&e))?
