@@ -10,7 +10,9 @@ mod server;
 
 pub use downpour_build::*;
 pub use downpour_client::{PartialRun, Session, SessionOptions, Step, Target, Traced};
-pub use downpour_net::{ClusterError, ClusterSpec, Limits};
+pub use downpour_net::{
+    ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Role, parse_duration,
+};
 pub use downpour_runtime::{Console, Stream};
 pub use running::{LocalCluster, RunningServer};
 pub use server::{Server, ServerConfig, ServerError};
