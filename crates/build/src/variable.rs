@@ -37,6 +37,7 @@ pub struct VariableBuilder {
     init: Option<Init>,
     trainable: bool,
     saved: bool,
+    absolute: bool,
 }
 
 impl Graph {
@@ -59,6 +60,7 @@ impl Graph {
             init: None,
             trainable: true,
             saved: true,
+            absolute: false,
         }
     }
 
@@ -133,6 +135,12 @@ impl VariableBuilder {
         self
     }
 
+    /// Takes the name as it is, whatever scope the variable is made in.
+    pub fn absolute(mut self) -> VariableBuilder {
+        self.absolute = true;
+        self
+    }
+
     /// Makes the variable, on the device that the scopes say; its first value is computed there.
     #[track_caller]
     pub fn build(self) -> Variable {
@@ -154,7 +162,10 @@ impl VariableBuilder {
             ));
             g.fail(error, Location::caller());
         }
-        let name = g.inner.lock().unique(&self.name);
+        let name = match self.absolute {
+            true => g.in_scope(String::new(), || g.inner.lock().unique(&self.name)),
+            false => g.inner.lock().unique(&self.name),
+        };
         // Whatever scope it is made in, its operations are called after it.
         g.without_control(|| {
             let handle = g.in_scope(String::new(), || {

@@ -14,5 +14,6 @@ pub use downpour_net::{
     ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Role, parse_duration,
 };
 pub use downpour_runtime::{Console, Stream};
+pub use downpour_train as train;
 pub use running::{LocalCluster, RunningServer};
 pub use server::{Server, ServerConfig, ServerError};

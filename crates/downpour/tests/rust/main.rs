@@ -1,9 +1,7 @@
 //! Graphs built, differentiated and trained from Rust, on real servers.
 
-use downpour::{
-    DType, Gradient, Graph, Init, LocalCluster, Server, ServerConfig, Session, SessionOptions,
-    gradients,
-};
+use downpour::train::{Minimize, Momentum};
+use downpour::{DType, Graph, Init, LocalCluster, Server, ServerConfig, Session, SessionOptions};
 
 #[test]
 fn a_line_is_fitted_on_a_cluster() {
@@ -21,16 +19,8 @@ fn a_line_is_fitted_on_a_cluster() {
     });
     let (loss, train) = g.with_device("/job:worker/task:0", || {
         let loss = (&*a * &x + &*b - &y).square().mean(());
-        let grads = gradients(&[loss.clone()], &[a.handle().clone(), b.handle().clone()]).unwrap();
-        let updates: Vec<_> = [&a, &b]
-            .iter()
-            .zip(&grads)
-            .map(|(v, d)| match d {
-                Some(Gradient::Dense(d)) => v.assign_sub(&(d * 0.1)),
-                other => panic!("{other:?}"),
-            })
-            .collect();
-        (loss, g.group("train", &updates))
+        let train = Momentum::new(0.02, 0.9).minimize(&loss, None).unwrap();
+        (loss, train)
     });
     let init = g.initialize_variables();
     let session = Session::new(&cluster.workers()[0], &g).unwrap();

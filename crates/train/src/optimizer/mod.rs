@@ -1,0 +1,159 @@
+//! Optimizers: from gradients to the operations that change variables, with TensorFlow's
+//! formulas, slot names and operations, so that either side can go on where the other stopped.
+
+mod adam;
+mod descent;
+mod momentum;
+mod rate;
+mod slots;
+
+pub use adam::Adam;
+pub use descent::GradientDescent;
+pub use momentum::Momentum;
+pub use rate::Rate;
+pub use slots::Slots;
+
+use downpour_build::{
+    DType, Gradient, Graph, IndexedSlices, Init, Operation, Output, Result, Status, Variable,
+    gradients,
+};
+
+/// One variable about to be changed.
+pub struct Update<'a> {
+    /// The variable.
+    pub variable: &'a Variable,
+    /// The optimizer's own variables.
+    pub slots: &'a Slots,
+}
+
+/// How gradients change variables.
+pub trait Optimizer {
+    /// What slots, scopes and the training operation are named after, as TensorFlow names them.
+    fn name(&self) -> &str;
+
+    /// Makes the slots of these variables. Called once, before any update.
+    fn make_slots(&self, graph: &Graph, variables: &[Variable], slots: &mut Slots);
+
+    /// Changes a variable by a gradient of all its elements.
+    fn apply_dense(&self, update: &Update<'_>, gradient: &Output) -> Operation;
+
+    /// Changes a variable by a gradient of some rows, each of which occurs once.
+    fn apply_sparse(&self, update: &Update<'_>, gradient: &IndexedSlices) -> Operation;
+
+    /// Whether rows that occur several times must be added up before [`Self::apply_sparse`].
+    fn sums_duplicates(&self) -> bool {
+        true
+    }
+
+    /// What must happen once all variables are changed, such as counting steps; given are the
+    /// updates, by variable.
+    fn finish(&self, _graph: &Graph, _slots: &Slots, _updates: &[Operation]) -> Vec<Operation> {
+        Vec::new()
+    }
+}
+
+/// What every optimizer can do.
+pub trait Minimize: Optimizer {
+    /// Gradients of a loss with respect to all trainable variables that it depends on.
+    fn compute_gradients(&self, loss: &Output) -> Result<Vec<(Gradient, Variable)>> {
+        let graph = loss.graph();
+        let variables = graph.trainable_variables();
+        if variables.is_empty() {
+            return Err(Status::invalid_argument("No variables to optimize."));
+        }
+        let handles: Vec<Output> = variables.iter().map(|v| v.handle().clone()).collect();
+        let found = gradients(std::slice::from_ref(loss), &handles)?;
+        let pairs: Vec<(Gradient, Variable)> = found
+            .into_iter()
+            .zip(variables)
+            .filter_map(|(gradient, variable)| Some((gradient?, variable)))
+            .collect();
+        if pairs.is_empty() {
+            return Err(Status::invalid_argument(format!(
+                "no trainable variable has a gradient: '{}' depends on none of them",
+                loss.name()
+            )));
+        }
+        Ok(pairs)
+    }
+
+    /// The operation that changes each variable by its gradient and then counts the step.
+    fn apply_gradients(
+        &self,
+        pairs: &[(Gradient, Variable)],
+        global_step: Option<&Variable>,
+    ) -> Result<Operation> {
+        let Some((_, first)) = pairs.first() else {
+            return Err(Status::invalid_argument("No gradients to apply."));
+        };
+        let graph = first.handle().graph().clone();
+        let variables: Vec<Variable> = pairs.iter().map(|(_, v)| v.clone()).collect();
+        let mut slots = Slots::new(self.name());
+        graph.without_control(|| self.make_slots(&graph, &variables, &mut slots));
+        let train = graph.with_scope(self.name(), || {
+            let mut updates = Vec::new();
+            for (gradient, variable) in pairs {
+                let update = Update {
+                    variable,
+                    slots: &slots,
+                };
+                let scope = format!("update_{}", variable.name());
+                updates.push(graph.with_scope(&scope, || {
+                    graph.with_colocation(&variable.handle().operation(), || match gradient {
+                        Gradient::Dense(gradient) => self.apply_dense(&update, gradient),
+                        Gradient::Sparse(slices) if self.sums_duplicates() => {
+                            self.apply_sparse(&update, &unique_rows(slices))
+                        }
+                        Gradient::Sparse(slices) => self.apply_sparse(&update, slices),
+                    })
+                }));
+            }
+            let mut last = self.finish(&graph, &slots, &updates);
+            last.extend(updates);
+            match global_step {
+                None => graph.group("update", &last),
+                Some(step) => graph.with_control(&last, || {
+                    graph.with_colocation(&step.handle().operation(), || {
+                        let one = graph.constant(1i64).cast(step.dtype());
+                        step.assign_add(&one)
+                    })
+                }),
+            }
+        });
+        graph.check()?;
+        Ok(train)
+    }
+
+    /// The operation that makes a loss smaller, and counts the step if asked.
+    fn minimize(&self, loss: &Output, global_step: Option<&Variable>) -> Result<Operation> {
+        self.apply_gradients(&self.compute_gradients(loss)?, global_step)
+    }
+}
+
+impl<O: Optimizer + ?Sized> Minimize for O {}
+
+/// The count of steps that all workers share, made when first asked for.
+pub fn global_step(graph: &Graph) -> Variable {
+    let known = graph.variables().into_iter();
+    let mut known = known.filter(|v| v.name() == "global_step");
+    known.next().unwrap_or_else(|| {
+        let step = graph.variable("global_step").absolute().dtype(DType::Int64);
+        step.init(Init::value(0i64)).trainable(false).build()
+    })
+}
+
+/// The same slices, with rows of the same position added up.
+fn unique_rows(slices: &IndexedSlices) -> IndexedSlices {
+    let graph = slices.values.graph();
+    let found = graph.op("Unique").input(&slices.indices).outputs();
+    let [unique, positions] = found.as_slice() else {
+        return slices.clone();
+    };
+    let count = unique.size_op();
+    let op = graph.op("UnsortedSegmentSum").input(&slices.values);
+    IndexedSlices {
+        values: op.input(positions).input(&count).output(),
+        indices: unique.clone(),
+        shape: slices.shape.clone(),
+    }
+}
