@@ -85,7 +85,7 @@ impl Code {
 /// let s = Status::invalid_argument(format!("rank must be {}, not {}", 2, 3));
 /// assert_eq!((s.code, s.to_string()), (Code::InvalidArgument, "INVALID_ARGUMENT: rank must be 2, not 3".into()));
 /// ```
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, Hash)]
 pub struct Status {
     /// The kind of failure.
     pub code: Code,

@@ -144,9 +144,9 @@ impl Master {
 
     /// Runs a step, or a part of one.
     pub(crate) async fn run_step(&self, request: RunStepRequest) -> Result<RunStepResponse> {
-        let detail = format!("session_handle: \"{}\"", request.session_handle);
+        let detail = || format!("session_handle: \"{}\"", request.session_handle);
         self.requests
-            .admit(request.request_id, "RunStep (Master)", &detail)?;
+            .admit(request.request_id, "RunStep (Master)", detail)?;
         let session = self.session(&request.session_handle)?;
         if !request.partial_run_handle.is_empty() {
             return run_partial(&session, request).await;
@@ -188,9 +188,9 @@ impl Master {
         &self,
         request: PartialRunSetupRequest,
     ) -> Result<PartialRunSetupResponse> {
-        let detail = format!("session_handle: \"{}\"", request.session_handle);
+        let detail = || format!("session_handle: \"{}\"", request.session_handle);
         self.requests
-            .admit(request.request_id, "PartialRunSetup (Master)", &detail)?;
+            .admit(request.request_id, "PartialRunSetup (Master)", detail)?;
         let session = self.session(&request.session_handle)?;
         let key = Request {
             feeds: sorted(request.feed),
@@ -214,9 +214,9 @@ impl Master {
         &self,
         request: MakeCallableRequest,
     ) -> Result<MakeCallableResponse> {
-        let detail = format!("session_handle: \"{}\"", request.session_handle);
+        let detail = || format!("session_handle: \"{}\"", request.session_handle);
         self.requests
-            .admit(request.request_id, "MakeCallable (Master)", &detail)?;
+            .admit(request.request_id, "MakeCallable (Master)", detail)?;
         let session = self.session(&request.session_handle)?;
         let options = request.options;
         if !options.tensor_connections.is_empty() {
@@ -240,9 +240,9 @@ impl Master {
         &self,
         request: RunCallableRequest,
     ) -> Result<RunCallableResponse> {
-        let detail = format!("session_handle: \"{}\"", request.session_handle);
+        let detail = || format!("session_handle: \"{}\"", request.session_handle);
         self.requests
-            .admit(request.request_id, "RunCallable (Master)", &detail)?;
+            .admit(request.request_id, "RunCallable (Master)", detail)?;
         let session = self.session(&request.session_handle)?;
         let (plan, options) = session.callable(request.handle)?;
         if request.feed.len() != plan.request.feeds.len() {

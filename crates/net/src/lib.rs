@@ -17,7 +17,7 @@ mod tree;
 mod watch;
 
 pub use cluster::{ClusterError, ClusterSpec};
-pub use dedup::RecentRequests;
+pub use dedup::{RecentIds, RecentRequests};
 pub use definition::{Definition, DefinitionError, Role, parse_duration};
 pub use limits::Limits;
 pub use master::{MasterCalls, RemoteMaster};

@@ -9,6 +9,11 @@ pub struct Limits {
     pub message_bytes: usize,
     /// Request ids remembered to refuse repeats. TensorFlow's number.
     pub remembered_requests: usize,
+    /// Shared steps a task keeps that it does not run: wanted early, or left by a master that died.
+    /// The oldest make room.
+    pub idle_steps: usize,
+    /// Steps a task remembers to be over, so that whoever comes late for a value does not wait.
+    pub ended_steps: usize,
     /// Sessions one master holds. A client that never closes is refused at some point instead of
     /// taking the task's memory.
     pub sessions: usize,
@@ -36,6 +41,8 @@ impl Default for Limits {
         Limits {
             message_bytes: i32::MAX as usize,
             remembered_requests: 10_000,
+            idle_steps: 10_000,
+            ended_steps: 10_000,
             sessions: 10_000,
             plans_per_session: 4096,
             streams_per_connection: 1024,

@@ -3,9 +3,11 @@
 //! [`Worker`] implements `downpour_net::Task` for the process it lives in. It does not know which
 //! kernels exist (a `Registry` is handed in), nor who asks.
 
+mod lifecycle;
+mod partial;
+mod remote_rendezvous;
 mod service;
 mod stats;
-mod steps;
 mod worker;
 
 pub use service::WorkerShell;

@@ -2,10 +2,11 @@
 //! task.
 
 use crate::Worker;
-use crate::worker::key_incarnation;
+use crate::lifecycle::{Event, RunId, Start};
+use crate::worker::{Life, key_incarnation};
 use downpour_graph::{Graph, Result};
-use downpour_net::{GraphOptions, NewSession, RecentRequests, StepStart, Task};
-use downpour_runtime::Delivery;
+use downpour_net::{GraphOptions, NewSession, Task};
+use downpour_runtime::{Delivery, Rendezvous};
 use downpour_tensor::{DType, Shape, Tensor};
 use downpour_wire::messages::{
     CleanupAllRequest, CleanupGraphRequest, CreateWorkerSessionRequest, DeregisterGraphRequest,
@@ -21,15 +22,13 @@ use tonic::{Request, Response, Status};
 /// Serves a [`Worker`] over gRPC.
 pub struct WorkerShell {
     worker: Arc<Worker>,
-    requests: RecentRequests,
 }
 
 impl WorkerShell {
     /// The service, with the worker's limits.
     pub fn service(worker: Arc<Worker>) -> WorkerServiceServer<WorkerShell> {
         let limits = worker.config.limits;
-        let requests = RecentRequests::new(limits.remembered_requests);
-        WorkerServiceServer::new(WorkerShell { worker, requests })
+        WorkerServiceServer::new(WorkerShell { worker })
             .max_decoding_message_size(limits.message_bytes)
             .max_encoding_message_size(limits.message_bytes)
             .accept_compressed(tonic::codec::CompressionEncoding::Gzip)
@@ -37,85 +36,94 @@ impl WorkerShell {
     }
 
     async fn run(&self, request: RunGraphRequest) -> Result<RunGraphResponse> {
-        let detail = format!("step_id: {}", request.step_id);
-        self.requests
-            .admit(request.request_id, "RunGraph (Worker)", &detail)?;
         let step_id = request.step_id as u64;
-        let rendezvous = self.worker.steps.rendezvous(step_id);
-        for (key, tensor) in request.send {
-            let tensor = Some(tensor);
-            rendezvous.send(&key, Delivery { tensor })?;
-        }
-        if request.is_partial {
-            return Err(downpour_graph::Status::unimplemented(
-                "a partial run that starts on another task is not supported: connect to this task instead",
-            ));
-        }
-        let (done, outcome) = oneshot::channel();
-        let step = StepStart {
+        let start = Start {
+            session: &request.session_handle,
+            graph: parse_handle(&request.graph_handle)?,
             step_id,
-            feeds: Vec::new(),
-            trace: request.exec_opts.record_timeline || request.exec_opts.record_costs,
             shared: true,
+            partial: request.is_partial,
+            request_id: request.request_id,
         };
-        let graph = parse_handle(&request.graph_handle)?;
-        let cancel = self.worker.run_graph(
-            &request.session_handle,
-            graph,
-            step,
-            Box::new(move |end| {
-                let _ = done.send(end);
-            }),
-        );
+        if request.is_partial {
+            return self.run_partial(&start, &request).await;
+        }
+        let begun = self.worker.begin(&start)?;
+        let (run, place) = (begun.run, begun.place.clone().unwrap_or_default());
+        feed(&place, &request);
+        let trace = request.exec_opts.record_timeline || request.exec_opts.record_costs;
+        let (done, outcome) = oneshot::channel();
+        let done = Box::new(move |end| {
+            let _ = done.send(end);
+        });
         // A caller that hangs up cancels the step.
-        let guard = Hangup(Some(cancel));
-        let end = outcome.await;
-        guard.disarm();
-        let end = end.unwrap_or_else(|_| {
+        let guard = Hangup(Some((self.worker.life.clone(), run)));
+        self.worker.execute(begun, step_id, Vec::new(), trace, done);
+        let end = outcome.await.unwrap_or_else(|_| {
             Err(downpour_graph::Status::internal(
                 "the step ended without an outcome",
             ))
-        })?;
-        let mut recv = Vec::with_capacity(request.recv_key.len());
-        for key in request.recv_key {
-            let value = self.take(step_id, &key).await?;
-            let (tensor, name) = (value.tensor, key.split(';').nth(3).unwrap_or(&key));
-            let tensor = tensor.ok_or_else(|| {
-                downpour_graph::Status::invalid_argument(format!(
-                    "The tensor returned for {name} was not valid."
-                ))
-            })?;
-            recv.push((key, tensor));
-        }
+        });
+        guard.disarm();
+        let end = end?;
         Ok(RunGraphResponse {
-            recv,
+            recv: fetch(&place, &request.recv_key).await?,
             step_stats: (!end.stats.is_empty()).then_some(StepStats { devices: end.stats }),
             ..Default::default()
         })
     }
 
-    async fn take(&self, step_id: u64, key: &str) -> Result<Delivery> {
-        let (done, value) = oneshot::channel();
-        self.worker
-            .steps
-            .rendezvous(step_id)
-            .recv(key, move |delivery| {
-                let _ = done.send(delivery);
+    /// One call of a step that is fed and fetched over several. The first starts the execution, the
+    /// last waits for its end.
+    async fn run_partial(
+        &self,
+        start: &Start<'_>,
+        request: &RunGraphRequest,
+    ) -> Result<RunGraphResponse> {
+        let life = &self.worker.life;
+        let (run, place, begun) = match self.worker.begin_or_continue(start)? {
+            Ok(begun) => (begun.run, begun.place.clone(), Some(begun)),
+            Err((run, place)) => (run, Some(place), None),
+        };
+        let place = place.unwrap_or_default();
+        feed(&place, request);
+        let guard = Hangup(Some((life.clone(), run)));
+        if let Some(begun) = begun {
+            let nobody = Box::new(|_| ());
+            self.worker
+                .execute(begun, start.step_id, Vec::new(), false, nobody);
+        }
+        let mut outcome = fetch(&place, &request.recv_key).await;
+        if request.is_last_partial_run {
+            let (done, end) = oneshot::channel();
+            life.tell(Event::Last {
+                run,
+                error: outcome.as_ref().err().cloned(),
+                answer: Box::new(move |end| {
+                    let _ = done.send(end);
+                }),
             });
-        value
-            .await
-            .unwrap_or_else(|_| Err(downpour_graph::Status::internal("a value was lost")))
+            let end = end
+                .await
+                .unwrap_or_else(|_| Err(downpour_graph::Status::internal("a step was lost")));
+            if let Err(e) = end {
+                outcome = Err(e);
+            }
+        }
+        guard.disarm();
+        Ok(RunGraphResponse {
+            recv: outcome?,
+            ..Default::default()
+        })
     }
 
     async fn recv(&self, request: RecvTensorRequest) -> Result<RecvTensorResponse> {
-        let detail = format!("step_id: {}", request.step_id);
-        self.requests
-            .admit(request.request_id, "RecvTensor (WorkerService)", &detail)?;
         self.worker
             .check_incarnation(key_incarnation(&request.rendezvous_key)?)?;
-        let value = self
-            .take(request.step_id as u64, &request.rendezvous_key)
-            .await?;
+        let place = self
+            .worker
+            .want(request.step_id as u64, request.request_id)?;
+        let value = take(&place, &request.rendezvous_key).await?;
         let is_dead = value.tensor.is_none();
         let tensor = match value.tensor {
             Some(tensor) => tensor,
@@ -148,8 +156,8 @@ impl WorkerShell {
     }
 }
 
-/// Cancels a step when it is dropped.
-struct Hangup(Option<downpour_net::Canceller>);
+/// Cancels a run when it is dropped.
+struct Hangup(Option<(Life, RunId)>);
 
 impl Hangup {
     fn disarm(mut self) {
@@ -159,12 +167,44 @@ impl Hangup {
 
 impl Drop for Hangup {
     fn drop(&mut self) {
-        if let Some(cancel) = self.0.take() {
-            cancel(downpour_graph::Status::cancelled(
-                "RunGraph was cancelled by the master",
-            ));
+        if let Some((life, run)) = self.0.take() {
+            let reason = downpour_graph::Status::cancelled("RunGraph was cancelled by the master");
+            life.stop(run, reason);
         }
     }
+}
+
+fn feed(place: &Rendezvous, request: &RunGraphRequest) {
+    for (key, tensor) in &request.send {
+        let tensor = Some(tensor.clone());
+        // Refused only when the step has been ended, which the execution hears for itself.
+        let _ = place.send(key, Delivery { tensor });
+    }
+}
+
+async fn fetch(place: &Rendezvous, keys: &[String]) -> Result<Vec<(String, Tensor)>> {
+    let mut values = Vec::with_capacity(keys.len());
+    for key in keys {
+        let value = take(place, key).await?;
+        let name = key.split(';').nth(3).unwrap_or(key);
+        let tensor = value.tensor.ok_or_else(|| {
+            downpour_graph::Status::invalid_argument(format!(
+                "The tensor returned for {name} was not valid."
+            ))
+        })?;
+        values.push((key.clone(), tensor));
+    }
+    Ok(values)
+}
+
+async fn take(place: &Rendezvous, key: &str) -> Result<Delivery> {
+    let (done, value) = oneshot::channel();
+    place.recv(key, move |delivery| {
+        let _ = done.send(delivery);
+    });
+    value
+        .await
+        .unwrap_or_else(|_| Err(downpour_graph::Status::internal("a value was lost")))
 }
 
 fn parse_handle(handle: &str) -> Result<u64> {

@@ -1,20 +1,22 @@
-//! Worker sessions and their graphs.
+//! The shell around a worker's [`Lifecycle`]: compiles graphs, executes steps, and does what the
+//! machine says. It holds the machine's lock only to tell it what happened.
 
+use crate::lifecycle::{Bounds, Effect, Event, Lifecycle, Parts, RunId, Start};
+use crate::partial::LocalPartialStep;
+use crate::remote_rendezvous::PeerSource;
 use crate::stats::device_stats;
-use crate::steps::{PeerSource, Steps};
 use downpour_graph::{Graph, Result, Status};
 use downpour_net::{
     Canceller, ClusterSpec, Done, GraphOptions, Limits, LocalTask, NewSession, PartialStep, Peers,
     Reply, StepEnd, StepStart, Task, ready, task_name,
 };
 use downpour_runtime::{
-    Cancellation, CompileEnv, Delivery, Device, FunctionLibrary, KernelCache, Plan, Registry,
-    Rendezvous, Step, StepEnv, Trace,
+    Cancellation, CompileEnv, Device, FunctionLibrary, KernelCache, Plan, Registry, Rendezvous,
+    Step, StepEnv, Trace,
 };
 use downpour_tensor::Tensor;
 use downpour_wire::messages::DeviceAttributes;
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
 
 /// What a worker is made of.
@@ -38,54 +40,166 @@ pub struct WorkerConfig {
 /// The worker of this process.
 pub struct Worker {
     pub(crate) config: WorkerConfig,
-    sessions: Mutex<HashMap<String, Arc<WorkerSession>>>,
-    pub(crate) steps: Steps,
+    pub(crate) life: Life,
+}
+
+/// The machine, and the lock that only [`Life::tell`] takes.
+#[derive(Clone)]
+pub(crate) struct Life(Arc<Mutex<Lifecycle<Live>>>);
+
+/// What the machine passes on in a running worker.
+pub(crate) struct Live;
+
+impl Parts for Live {
+    type Session = Arc<WorkerSession>;
+    type Graph = Arc<Plan>;
+    type Place = Arc<Rendezvous>;
+    type Stop = Arc<Cancellation>;
+    type Answer = Box<dyn FnOnce(Result<()>) + Send>;
+
+    fn place(_: u64) -> Arc<Rendezvous> {
+        Arc::default()
+    }
+}
+
+impl Life {
+    /// Tells the machine what happened and does what it says; what is meant for the caller comes
+    /// back.
+    pub(crate) fn tell(&self, event: Event<'_, Live>) -> Option<Effect<Live>> {
+        let effects = self.0.lock().step(event);
+        let mut own = None;
+        for effect in effects {
+            match effect {
+                Effect::Stop(cancellation, reason) => cancellation.cancel(reason),
+                Effect::Abort(place, reason) => place.abort(reason),
+                Effect::Answer(answer, error) => answer(error.map_or(Ok(()), Err)),
+                // Dropped here, outside the lock: kernels may take their time.
+                Effect::FreeSession(_) | Effect::FreeGraph(_) => {}
+                effect => own = Some(effect),
+            }
+        }
+        own
+    }
+
+    /// Ends a run early.
+    pub(crate) fn stop(&self, run: RunId, reason: Status) {
+        self.tell(Event::Stop { run, reason });
+    }
 }
 
 pub(crate) struct WorkerSession {
     pub(crate) device: Arc<Device>,
     remote: Arc<PeerSource>,
-    /// `(task, incarnation)` of the master it belongs to.
-    master: (String, u64),
     kernels: KernelCache,
     functions: Arc<FunctionLibrary>,
-    graphs: Mutex<(u64, HashMap<u64, Arc<Plan>>)>,
+}
+
+/// A run that the machine knows of and that must now be executed.
+pub(crate) struct Begun {
+    pub(crate) run: RunId,
+    session: Arc<WorkerSession>,
+    pub(crate) plan: Arc<Plan>,
+    cancellation: Arc<Cancellation>,
+    /// Where its values meet those of other tasks or calls.
+    pub(crate) place: Option<Arc<Rendezvous>>,
+}
+
+impl Begun {
+    /// What the run happens in.
+    pub(crate) fn env(&self, step_id: u64) -> StepEnv {
+        let cancellation = self.cancellation.clone();
+        let mut env = StepEnv::new(step_id, self.session.device.clone(), cancellation);
+        env.functions = Some(self.session.functions.clone());
+        if let Some(place) = &self.place {
+            env.rendezvous = place.clone();
+            env.remote = Some(self.session.remote.clone());
+        }
+        env
+    }
 }
 
 impl Worker {
     /// A worker without sessions.
     pub fn new(config: WorkerConfig) -> Worker {
+        let bounds = Bounds {
+            idle: config.limits.idle_steps,
+            cleaned: config.limits.ended_steps,
+            requests: config.limits.remembered_requests,
+        };
+        let life = Lifecycle::new(&config.name, bounds);
         Worker {
             config,
-            sessions: Mutex::default(),
-            steps: Steps::default(),
+            life: Life(Arc::new(Mutex::new(life))),
         }
     }
 
-    pub(crate) fn session(&self, handle: &str) -> Result<Arc<WorkerSession>> {
-        self.sessions.lock().get(handle).cloned().ok_or_else(|| {
-            Status::aborted(format!(
-                "Session handle is not found: {handle}. Possibly this worker (\"{}\") just restarted.",
-                self.config.name
-            ))
-        })
+    /// Asks the machine to start a run.
+    pub(crate) fn begin(&self, start: &Start<'_>) -> Result<Begun> {
+        match self.begin_or_continue(start)? {
+            Ok(begun) => Ok(begun),
+            Err(_) => Err(lost()),
+        }
     }
 
-    /// What a part of a step runs in.
-    fn step_env(
+    /// Asks the machine to start a run, or to go on with a partial one.
+    pub(crate) fn begin_or_continue(
         &self,
-        session: &WorkerSession,
-        step_id: u64,
-        shared: bool,
-        cancellation: Arc<Cancellation>,
-    ) -> StepEnv {
-        let mut env = StepEnv::new(step_id, session.device.clone(), cancellation);
-        env.functions = Some(session.functions.clone());
-        if shared {
-            env.rendezvous = self.steps.rendezvous(step_id);
-            env.remote = Some(session.remote.clone());
+        start: &Start<'_>,
+    ) -> Result<Result<Begun, (RunId, Arc<Rendezvous>)>> {
+        let cancellation = Cancellation::new();
+        let event = Event::Start(*start, cancellation.clone());
+        match self.life.tell(event) {
+            Some(Effect::Run {
+                run,
+                session,
+                graph,
+                place,
+            }) => Ok(Ok(Begun {
+                run,
+                session,
+                plan: graph,
+                cancellation,
+                place,
+            })),
+            Some(Effect::Continue { run, place }) => Ok(Err((run, place))),
+            Some(Effect::Refuse(e)) => Err(e),
+            _ => Err(lost()),
         }
-        env
+    }
+
+    /// Executes a run; `done` is called once, from any thread.
+    pub(crate) fn execute(
+        &self,
+        begun: Begun,
+        step_id: u64,
+        feeds: Vec<Tensor>,
+        trace: bool,
+        done: Done,
+    ) {
+        let mut env = begun.env(step_id);
+        let trace = trace.then(|| Arc::new(Trace::new(self.config.clock)));
+        env.trace = trace.clone();
+        let (life, run) = (self.life.clone(), begun.run);
+        Step::start_briefly(begun.plan, Arc::new(env), feeds, move |outcome| {
+            let error = outcome.as_ref().err().cloned();
+            life.tell(Event::Finished { run, error });
+            let stats = trace.map(|t| device_stats(&begun.session.device.name, t.take()));
+            let stats = stats.into_iter().collect();
+            done(outcome.map(|fetches| StepEnd { fetches, stats }));
+        });
+    }
+
+    /// The place where a peer meets a value of a step.
+    pub(crate) fn want(&self, step_id: u64, request_id: i64) -> Result<Arc<Rendezvous>> {
+        let wanted = Event::Want {
+            step_id,
+            request_id,
+        };
+        match self.life.tell(wanted) {
+            Some(Effect::Meet(place)) => Ok(place),
+            Some(Effect::Refuse(e)) => Err(e),
+            _ => Err(lost()),
+        }
     }
 
     /// Makes a session, in place of what a dead life of the same master left.
@@ -122,26 +236,27 @@ impl Worker {
                 peers,
                 random: config.random,
             }),
-            master: (session.master_task.clone(), session.master_incarnation),
             kernels: KernelCache::default(),
-            graphs: Mutex::default(),
         };
-        let mut sessions = self.sessions.lock();
-        if !session.master_task.is_empty() {
-            sessions
-                .retain(|_, old| old.master.0 != made.master.0 || old.master.1 == made.master.1);
-        }
-        sessions.insert(session.handle.clone(), Arc::new(made));
+        self.life.tell(Event::Open {
+            handle: &session.handle,
+            master: (session.master_task.clone(), session.master_incarnation),
+            session: Arc::new(made),
+        });
         Ok(())
     }
 
     pub(crate) fn compile(
         &self,
-        session: &str,
+        handle: &str,
         graph: &Graph,
         options: GraphOptions,
     ) -> Result<u64> {
-        let session = self.session(session)?;
+        let (id, session) = {
+            let life = self.life.0.lock();
+            let (id, session) = life.session(handle)?;
+            (id, session.clone())
+        };
         let env = CompileEnv {
             registry: &self.config.registry,
             device: &session.device,
@@ -150,25 +265,22 @@ impl Worker {
             site: "",
         };
         session.functions.add(graph);
-        let plan = Plan::compile(graph, &env)?;
-        let mut graphs = session.graphs.lock();
-        graphs.0 += 1;
-        let handle = graphs.0;
-        graphs.1.insert(handle, plan);
-        Ok(handle)
+        let compiled = Event::Compiled {
+            handle,
+            session: id,
+            graph: Plan::compile(graph, &env)?,
+        };
+        match self.life.tell(compiled) {
+            Some(Effect::Registered(number)) => Ok(number),
+            Some(Effect::Refuse(e)) => Err(e),
+            _ => Err(lost()),
+        }
     }
+}
 
-    fn plan(&self, session: &str, graph: u64) -> Result<(Arc<WorkerSession>, Arc<Plan>)> {
-        let session = self.session(session)?;
-        let plan = session
-            .graphs
-            .lock()
-            .1
-            .get(&graph)
-            .cloned()
-            .ok_or_else(|| Status::aborted(format!("Graph handle is not found: {graph:016x}")))?;
-        Ok((session, plan))
-    }
+/// The machine answers every question; this says that it did not.
+fn lost() -> Status {
+    Status::internal("the worker's machine gave no answer; please report this")
 }
 
 impl Task for Worker {
@@ -194,8 +306,7 @@ impl Task for Worker {
     }
 
     fn delete_session(&self, session: &str) {
-        let gone = self.sessions.lock().remove(session);
-        drop(gone);
+        self.life.tell(Event::Delete { handle: session });
     }
 
     fn register_graph(&self, session: &str, graph: Graph, options: GraphOptions) -> Reply<u64> {
@@ -203,33 +314,34 @@ impl Task for Worker {
     }
 
     fn deregister_graph(&self, session: &str, graph: u64) {
-        if let Ok(session) = self.session(session) {
-            session.graphs.lock().1.remove(&graph);
-        }
+        let handle = session;
+        self.life.tell(Event::Deregister { handle, graph });
     }
 
     fn run_graph(&self, session: &str, graph: u64, step: StepStart, done: Done) -> Canceller {
-        let cancellation = Cancellation::new();
-        let cancel = cancellation.clone();
-        match self.plan(session, graph) {
-            Err(e) => done(Err(e)),
-            Ok((session, plan)) => {
-                let mut env = self.step_env(&session, step.step_id, step.shared, cancellation);
-                let trace = step.trace.then(|| Arc::new(Trace::new(self.config.clock)));
-                env.trace = trace.clone();
-                let name = session.device.name.clone();
-                Step::start_briefly(plan, Arc::new(env), step.feeds, move |outcome| {
-                    let stats = trace.map(|t| device_stats(&name, t.take()));
-                    let stats = stats.into_iter().collect();
-                    done(outcome.map(|fetches| StepEnd { fetches, stats }));
-                });
+        let begun = self.begin(&Start {
+            session,
+            graph,
+            step_id: step.step_id,
+            shared: step.shared,
+            partial: false,
+            request_id: 0,
+        });
+        match begun {
+            Ok(begun) => {
+                let (life, run) = (self.life.clone(), begun.run);
+                self.execute(begun, step.step_id, step.feeds, step.trace, done);
+                Arc::new(move |reason| life.stop(run, reason))
+            }
+            Err(e) => {
+                done(Err(e));
+                Arc::new(|_| {})
             }
         }
-        Arc::new(move |reason| cancel.cancel(reason))
     }
 
     fn cleanup_step(&self, step_id: u64) {
-        self.steps.cleanup(step_id);
+        self.life.tell(Event::Cleanup { step_id });
     }
 
     fn cleanup_all(&self, containers: &[String]) -> Reply<()> {
@@ -252,91 +364,15 @@ impl LocalTask for Worker {
         step_id: u64,
         shared: bool,
     ) -> Result<Arc<dyn PartialStep>> {
-        let (session, plan) = self.plan(session, graph)?;
-        let cancellation = Cancellation::new();
-        let env = self.step_env(&session, step_id, shared, cancellation.clone());
-        let step = Arc::new(LocalPartialStep {
-            rendezvous: env.rendezvous.clone(),
-            cancellation,
-            end: Mutex::default(),
-        });
-        let ended = step.clone();
-        session.device.spawn(move || {
-            Step::start(plan, Arc::new(env), vec![], move |outcome| {
-                ended.ended(outcome.map(|_| ()))
-            });
-        });
-        Ok(step)
-    }
-}
-
-type EndCallback = Box<dyn FnOnce(Result<()>) + Send>;
-
-/// Either the outcome or who waits for it.
-#[derive(Default)]
-enum End {
-    #[default]
-    Running,
-    Waiting(Vec<EndCallback>),
-    Over(Result<()>),
-}
-
-struct LocalPartialStep {
-    rendezvous: Arc<Rendezvous>,
-    cancellation: Arc<Cancellation>,
-    end: Mutex<End>,
-}
-
-impl LocalPartialStep {
-    fn ended(&self, outcome: Result<()>) {
-        let previous = std::mem::replace(&mut *self.end.lock(), End::Over(outcome.clone()));
-        if let End::Waiting(callbacks) = previous {
-            for callback in callbacks {
-                callback(outcome.clone());
-            }
-        }
-    }
-}
-
-impl PartialStep for LocalPartialStep {
-    fn feed(&self, key: &str, value: Tensor) -> Result<()> {
-        self.rendezvous.send(
-            key,
-            Delivery {
-                tensor: Some(value),
-            },
-        )
-    }
-
-    fn fetch(&self, key: &str, done: Box<dyn FnOnce(Result<Tensor>) + Send>) {
-        let name = key.rsplit(';').nth(1).unwrap_or(key).to_owned();
-        self.rendezvous.recv(key, move |delivery| {
-            done(delivery.and_then(|d| {
-                d.tensor.ok_or_else(|| {
-                    Status::invalid_argument(format!(
-                        "The tensor returned for {name} was not valid."
-                    ))
-                })
-            }));
-        });
-    }
-
-    fn cancel(&self, reason: Status) {
-        self.rendezvous.abort(reason.clone());
-        self.cancellation.cancel(reason);
-    }
-
-    fn on_end(&self, done: EndCallback) {
-        let mut end = self.end.lock();
-        match &mut *end {
-            End::Running => *end = End::Waiting(vec![done]),
-            End::Waiting(callbacks) => callbacks.push(done),
-            End::Over(outcome) => {
-                let outcome = outcome.clone();
-                drop(end);
-                done(outcome);
-            }
-        }
+        let begun = self.begin(&Start {
+            session,
+            graph,
+            step_id,
+            shared,
+            partial: false,
+            request_id: 0,
+        })?;
+        Ok(LocalPartialStep::start(self, begun, step_id))
     }
 }
 

@@ -1,67 +1,11 @@
-//! Steps that several tasks run: where their values meet, and how those of other tasks come.
+//! Values that other tasks of a step send: each is asked for once, and the wait ends with the
+//! step.
 
 use downpour_graph::{Result, Status};
 use downpour_net::Peers;
-use downpour_runtime::{Delivery, Receiver, RemoteSource, Rendezvous, StepEnv};
+use downpour_runtime::{Delivery, Receiver, RemoteSource, StepEnv};
 use parking_lot::Mutex;
-use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
-
-/// Steps that may be waiting to be cleaned up. A master that died leaves its steps behind; the
-/// oldest make room.
-const MAX_STEPS: usize = 10_000;
-
-/// The meeting places of shared steps, made by whoever comes first: a peer that wants a value or
-/// the master that starts the step.
-#[derive(Default)]
-pub(crate) struct Steps {
-    table: Mutex<Table>,
-}
-
-/// Steps by id, and their ids in the order they came.
-type Table = (HashMap<u64, Arc<Rendezvous>>, VecDeque<u64>);
-
-impl Steps {
-    pub(crate) fn rendezvous(&self, step_id: u64) -> Arc<Rendezvous> {
-        let mut table = self.table.lock();
-        let (found, order) = &mut *table;
-        if let Some(rendezvous) = found.get(&step_id) {
-            return rendezvous.clone();
-        }
-        let rendezvous: Arc<Rendezvous> = Arc::default();
-        found.insert(step_id, rendezvous.clone());
-        order.push_back(step_id);
-        let mut gone = None;
-        if order.len() > MAX_STEPS {
-            gone = order.pop_front().and_then(|old| found.remove(&old));
-        }
-        drop(table);
-        if let Some(gone) = gone {
-            gone.abort(Status::aborted("the step was forgotten: too many are open"));
-        }
-        rendezvous
-    }
-
-    /// Forgets a step; whoever still waits for a value of it hears so.
-    pub(crate) fn cleanup(&self, step_id: u64) {
-        let gone = {
-            let mut table = self.table.lock();
-            let gone = table.0.remove(&step_id);
-            if gone.is_some()
-                && let Some(at) = table.1.iter().position(|s| *s == step_id)
-            {
-                table.1.remove(at);
-            }
-            gone
-        };
-        if let Some(rendezvous) = gone {
-            rendezvous.abort(Status {
-                derived: true,
-                ..Status::aborted(format!("Cleanup {step_id}"))
-            });
-        }
-    }
-}
 
 /// Values of other tasks, asked for by `RecvTensor`.
 pub(crate) struct PeerSource {
