@@ -28,7 +28,7 @@ mod shape;
 mod variable;
 
 pub use downpour_graph::{AttrList, AttrValue, Attrs, Code, DeviceName, GraphDef, Result, Status};
-pub use downpour_tensor::{DType, PartialShape, Shape, Tensor};
+pub use downpour_tensor::{DType, PartialShape, Shape, Tensor, TensorError};
 pub use grad::{Gradient, IndexedSlices, gradients, gradients_from};
 pub use graph::{DeviceFunction, Graph, NewOp};
 pub use init::Init;

@@ -248,6 +248,16 @@ impl Variable {
         &self.0.initializer
     }
 
+    /// What it is called in checkpoints.
+    pub fn save_name(&self) -> &str {
+        &self.0.name
+    }
+
+    /// Which part of that it is, in TensorFlow's words; empty if it is the whole.
+    pub fn save_slice(&self) -> String {
+        String::new()
+    }
+
     /// Whether optimizers change it.
     pub fn is_trainable(&self) -> bool {
         self.0.trainable

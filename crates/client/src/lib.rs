@@ -11,5 +11,5 @@ mod target;
 
 pub use runtime::enter;
 pub use session::{Session, SessionOptions};
-pub use step::{PartialRun, Step, Traced};
+pub use step::{PartialRun, Run, Step, Traced, exactly};
 pub use target::Target;

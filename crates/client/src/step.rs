@@ -9,14 +9,65 @@ use downpour_wire::messages::{
 };
 use std::time::Duration;
 
-/// A step about to run.
-#[must_use = "a step runs by `run` or one of the `fetch` calls"]
-pub struct Step<'a> {
-    session: &'a Session,
+/// What one step feeds, fetches and runs. It can be run several times, on any session of the
+/// graph it was made for.
+#[derive(Clone, Debug, Default)]
+pub struct Run {
     feeds: Vec<(String, Tensor)>,
+    fetches: Vec<String>,
     targets: Vec<String>,
     timeout: Option<Duration>,
     broken: Option<Status>,
+}
+
+impl Run {
+    /// A step that does nothing yet.
+    pub fn new() -> Run {
+        Run::default()
+    }
+
+    /// Gives a tensor its value in this step.
+    pub fn feed(&mut self, output: &Output, value: impl IntoTensor) -> &mut Run {
+        let value = value.into_tensor();
+        if let (Err(e), None) = (fits(output, &value), &self.broken) {
+            self.broken = Some(e);
+        }
+        self.feeds.push((output.name(), value));
+        self
+    }
+
+    /// Computes a tensor; its value has this position among those that the step returns.
+    pub fn fetch(&mut self, output: &Output) -> usize {
+        self.fetches.push(output.name());
+        self.fetches.len() - 1
+    }
+
+    /// Runs an operation.
+    pub fn target(&mut self, operation: &Operation) -> &mut Run {
+        self.targets.push(operation.name());
+        self
+    }
+
+    /// Longest time the step may take.
+    pub fn timeout(&mut self, timeout: Duration) -> &mut Run {
+        self.timeout = Some(timeout);
+        self
+    }
+
+    fn as_step(&self, session: &Session, trace_level: TraceLevel) -> RunStepRequest {
+        RunStepRequest {
+            session_handle: session.handle.clone(),
+            feed: self.feeds.clone(),
+            fetch: self.fetches.clone(),
+            target: self.targets.clone(),
+            options: RunOptions {
+                trace_level,
+                timeout: self.timeout.or(session.limit()),
+                ..Default::default()
+            },
+            ..Default::default()
+        }
+    }
 }
 
 /// What a traced step gave, and what it did.
@@ -28,42 +79,92 @@ pub struct Traced {
     pub metadata: RunMetadata,
 }
 
+impl Session {
+    /// Runs a step; the values of what it fetches, in order.
+    pub fn execute(&self, run: &Run) -> Result<Vec<Tensor>> {
+        self.ready(run)?;
+        // Callables have the bound that the session had when they were prepared.
+        if run.timeout.is_some() {
+            return Ok(self.whole(run, TraceLevel::NoTrace)?.values);
+        }
+        let (feeds, feed): (Vec<String>, Vec<Tensor>) = run.feeds.iter().cloned().unzip();
+        let handle = self.prepared(&Request {
+            feeds,
+            fetches: run.fetches.clone(),
+            targets: run.targets.clone(),
+        })?;
+        let call = self.master.clone().run_callable(RunCallableRequest {
+            session_handle: self.handle.clone(),
+            handle,
+            feed,
+            request_id: 0,
+        });
+        let reply = wait(limited(self.limit(), "the step", call))?;
+        Ok(reply.fetch)
+    }
+
+    /// Runs a step and records what each operation did, on every task.
+    pub fn trace(&self, run: &Run) -> Result<Traced> {
+        self.ready(run)?;
+        self.whole(run, TraceLevel::FullTrace)
+    }
+
+    /// Refuses what was fed wrongly; sends what was built since the last step.
+    fn ready(&self, run: &Run) -> Result<()> {
+        match &run.broken {
+            Some(broken) => Err(broken.clone()),
+            None => self.extend(),
+        }
+    }
+
+    fn whole(&self, run: &Run, level: TraceLevel) -> Result<Traced> {
+        let request = run.as_step(self, level);
+        let limit = request.options.timeout;
+        let call = self.master.clone().run_step(request);
+        let reply = wait(limited(limit, "the step", call))?;
+        Ok(Traced {
+            values: in_order(&run.fetches, reply.tensors)?,
+            metadata: reply.metadata,
+        })
+    }
+}
+
+/// A step about to run on a session.
+#[must_use = "a step runs by `run` or one of the `fetch` calls"]
+pub struct Step<'a> {
+    session: &'a Session,
+    run: Run,
+}
+
 impl<'a> Step<'a> {
     pub(crate) fn new(session: &'a Session) -> Step<'a> {
         Step {
             session,
-            feeds: Vec::new(),
-            targets: Vec::new(),
-            timeout: None,
-            broken: None,
+            run: Run::new(),
         }
     }
 
     /// Gives a tensor its value in this step.
     pub fn feed(mut self, output: &Output, value: impl IntoTensor) -> Step<'a> {
-        let value = value.into_tensor();
-        if let Err(e) = fits(output, &value) {
-            self.broken = self.broken.or(Some(e));
-        }
-        self.feeds.push((output.name(), value));
+        self.run.feed(output, value);
         self
     }
 
     /// Runs an operation.
     pub fn target(mut self, operation: &Operation) -> Step<'a> {
-        self.targets.push(operation.name());
+        self.run.target(operation);
         self
     }
 
     /// Longest time the step may take.
     pub fn timeout(mut self, timeout: Duration) -> Step<'a> {
-        self.timeout = Some(timeout);
+        self.run.timeout(timeout);
         self
     }
 
     /// Runs the step.
     pub fn run(self) -> Result<()> {
-        self.values(Vec::new()).map(|_| ())
+        self.session.execute(&self.run).map(|_| ())
     }
 
     /// Runs the step; the value of a tensor.
@@ -73,96 +174,35 @@ impl<'a> Step<'a> {
     }
 
     /// Runs the step; the values of several tensors.
-    pub fn fetch_all<const N: usize>(self, outputs: [&Output; N]) -> Result<[Tensor; N]> {
-        let names = outputs.iter().map(|o| o.name()).collect();
-        let values = self.values(names)?;
-        let count = values.len();
-        values
-            .try_into()
-            .map_err(|_| Status::internal(format!("{N} tensors were fetched, but {count} came")))
+    pub fn fetch_all<const N: usize>(mut self, outputs: [&Output; N]) -> Result<[Tensor; N]> {
+        for output in outputs {
+            self.run.fetch(output);
+        }
+        exactly(self.session.execute(&self.run)?)
     }
 
     /// Runs the step; the values of a list of tensors.
-    pub fn fetch_list(self, outputs: &[Output]) -> Result<Vec<Tensor>> {
-        self.values(outputs.iter().map(Output::name).collect())
+    pub fn fetch_list(mut self, outputs: &[Output]) -> Result<Vec<Tensor>> {
+        for output in outputs {
+            self.run.fetch(output);
+        }
+        self.session.execute(&self.run)
     }
 
     /// Runs the step and records what each operation did, on every task.
     pub fn trace(mut self, outputs: &[Output]) -> Result<Traced> {
-        self.ready()?;
-        let fetch: Vec<String> = outputs.iter().map(Output::name).collect();
-        let limit = self.timeout.or(self.session.limit());
-        let request = RunStepRequest {
-            session_handle: self.session.handle.clone(),
-            feed: self.feeds,
-            fetch: fetch.clone(),
-            target: self.targets,
-            options: RunOptions {
-                trace_level: TraceLevel::FullTrace,
-                timeout: limit,
-                ..Default::default()
-            },
-            ..Default::default()
-        };
-        let call = self.session.master.clone().run_step(request);
-        let reply = wait(limited(limit, "the step", call))?;
-        Ok(Traced {
-            values: in_order(&fetch, reply.tensors)?,
-            metadata: reply.metadata,
-        })
-    }
-
-    /// Refuses what was fed wrongly; sends what was built since the last step.
-    fn ready(&mut self) -> Result<()> {
-        if let Some(broken) = self.broken.take() {
-            return Err(broken);
+        for output in outputs {
+            self.run.fetch(output);
         }
-        self.session.extend()
+        self.session.trace(&self.run)
     }
+}
 
-    fn values(mut self, fetches: Vec<String>) -> Result<Vec<Tensor>> {
-        self.ready()?;
-        if self.timeout.is_some() {
-            return self.bounded(fetches);
-        }
-        let (feeds, feed): (Vec<String>, Vec<Tensor>) = self.feeds.into_iter().unzip();
-        let request = Request {
-            feeds,
-            fetches,
-            targets: self.targets,
-        };
-        let handle = self.session.prepared(&request)?;
-        let call = self
-            .session
-            .master
-            .clone()
-            .run_callable(RunCallableRequest {
-                session_handle: self.session.handle.clone(),
-                handle,
-                feed,
-                request_id: 0,
-            });
-        let reply = wait(limited(self.session.limit(), "the step", call))?;
-        Ok(reply.fetch)
-    }
-
-    /// A step with a bound of its own: callables have theirs from when they were prepared.
-    fn bounded(self, fetches: Vec<String>) -> Result<Vec<Tensor>> {
-        let request = RunStepRequest {
-            session_handle: self.session.handle.clone(),
-            feed: self.feeds,
-            fetch: fetches.clone(),
-            target: self.targets,
-            options: RunOptions {
-                timeout: self.timeout,
-                ..Default::default()
-            },
-            ..Default::default()
-        };
-        let call = self.session.master.clone().run_step(request);
-        let reply = wait(limited(self.timeout, "the step", call))?;
-        in_order(&fetches, reply.tensors)
-    }
+/// As many values as were asked for.
+pub fn exactly<const N: usize>(values: Vec<Tensor>) -> Result<[Tensor; N]> {
+    let count = values.len();
+    let wrong = |_| Status::internal(format!("{N} tensors were fetched, but {count} came"));
+    values.try_into().map_err(wrong)
 }
 
 /// A step that is fed and fetched bit by bit.

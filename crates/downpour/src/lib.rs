@@ -9,7 +9,7 @@ mod running;
 mod server;
 
 pub use downpour_build::*;
-pub use downpour_client::{PartialRun, Session, SessionOptions, Step, Target, Traced};
+pub use downpour_client::{PartialRun, Run, Session, SessionOptions, Step, Target, Traced};
 pub use downpour_net::{
     ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Role, parse_duration,
 };

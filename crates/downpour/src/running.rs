@@ -140,21 +140,12 @@ impl LocalCluster {
 
     fn try_start(ps: usize, workers: usize) -> Result<LocalCluster, ServerError> {
         let spec = free_cluster(ps, workers)?;
-        let start = |job: &str, count: usize| -> Result<Vec<RunningServer>, ServerError> {
-            (0..count)
-                .map(|task| {
-                    Server::start(ServerConfig {
-                        job: job.to_owned(),
-                        task: task as u32,
-                        cluster: spec.clone(),
-                        ..ServerConfig::local()
-                    })
-                })
-                .collect()
+        let all = |job: &str, count: usize| -> Result<Vec<RunningServer>, ServerError> {
+            (0..count).map(|task| start(job, task, &spec)).collect()
         };
         Ok(LocalCluster {
-            ps: start("ps", ps)?,
-            workers: start("worker", workers)?,
+            ps: all("ps", ps)?,
+            workers: all("worker", workers)?,
             spec,
         })
     }
@@ -169,10 +160,27 @@ impl LocalCluster {
         &self.ps
     }
 
+    /// Stops a parameter server and starts it again at the same address, without its variables:
+    /// what tests of recovery need.
+    pub fn restart_ps(&mut self, task: usize) -> Result<(), ServerError> {
+        let _ = self.ps[task].end();
+        self.ps[task] = start("ps", task, &self.spec)?;
+        Ok(())
+    }
+
     /// Its workers.
     pub fn workers(&self) -> &[RunningServer] {
         &self.workers
     }
+}
+
+fn start(job: &str, task: usize, cluster: &ClusterSpec) -> Result<RunningServer, ServerError> {
+    Server::start(ServerConfig {
+        job: job.to_owned(),
+        task: task as u32,
+        cluster: cluster.clone(),
+        ..ServerConfig::local()
+    })
 }
 
 /// Ports of the loopback interface that were free a moment ago.

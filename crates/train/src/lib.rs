@@ -1,8 +1,14 @@
 //! Training: optimizers, replication, supervision and checkpoints, on graphs that `build` makes
 //! and sessions that `client` runs.
 
+pub mod hooks;
+mod monitored;
 mod optimizer;
+mod ready;
+mod saver;
 
+pub use monitored::{Every, MonitoredSession, MonitoredStep, Supervision};
 pub use optimizer::{
     Adam, GradientDescent, Minimize, Momentum, Optimizer, Rate, Slots, Update, global_step,
 };
+pub use saver::{Saver, SaverBuilder, latest_checkpoint, read_checkpoint};

@@ -1,0 +1,84 @@
+//! What happens around the steps of a [`MonitoredSession`](crate::MonitoredSession): stopping,
+//! saving, counting, logging, watching for numbers that are none.
+
+mod checkpoint;
+mod log;
+mod nan;
+mod stop;
+mod timer;
+
+pub use checkpoint::Checkpoints;
+pub use log::{LogTensors, StepCounter};
+pub use nan::NanGuard;
+pub use stop::{FinalFetch, StopAtStep};
+
+use downpour_build::{DType, Graph, Result, Status, Tensor};
+use downpour_client::{Run, Session};
+use std::sync::Arc;
+
+/// What a hook sees after a step.
+pub struct Context<'a> {
+    /// The session that ran it.
+    pub session: &'a Arc<Session>,
+    /// All that was fetched; a hook's own fetches have the positions that [`Run::fetch`] gave.
+    pub values: &'a [Tensor],
+    pub(crate) stop: &'a mut bool,
+}
+
+impl Context<'_> {
+    /// Asks to stop training.
+    pub fn request_stop(&mut self) {
+        *self.stop = true;
+    }
+
+    /// The value at a position that [`Run::fetch`] gave.
+    pub fn value(&self, position: usize) -> Result<&Tensor> {
+        let missing = || Status::internal(format!("the step fetched no value {position}"));
+        self.values.get(position).ok_or_else(missing)
+    }
+}
+
+/// Work around steps. Every method does nothing unless given.
+pub trait Hook: Send {
+    /// Adds operations to the graph, before any session exists.
+    fn begin(&mut self, _graph: &Graph) -> Result<()> {
+        Ok(())
+    }
+
+    /// A session exists, the first or one after a loss.
+    fn after_create(&mut self, _session: &Arc<Session>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Adds feeds, fetches and targets to a step.
+    fn before_run(&mut self, _run: &mut Run) {}
+
+    /// A step is done.
+    fn after_run(&mut self, _context: &mut Context<'_>) -> Result<()> {
+        Ok(())
+    }
+
+    /// Training ends well.
+    fn end(&mut self, _session: &Arc<Session>) -> Result<()> {
+        Ok(())
+    }
+}
+
+/// The integer in a scalar.
+pub(crate) fn integer(value: &Tensor) -> Result<i64> {
+    let wrong = |e: downpour_build::TensorError| Status::internal(e.to_string());
+    match value.dtype() {
+        DType::Int32 => value.scalar_value::<i32>().map(i64::from).map_err(wrong),
+        _ => value.scalar_value::<i64>().map_err(wrong),
+    }
+}
+
+/// The number in a scalar.
+pub(crate) fn number(value: &Tensor) -> Result<f64> {
+    let wrong = |e: downpour_build::TensorError| Status::internal(e.to_string());
+    match value.dtype() {
+        DType::Float => value.scalar_value::<f32>().map(f64::from).map_err(wrong),
+        DType::Double => value.scalar_value::<f64>().map_err(wrong),
+        _ => integer(value).map(|v| v as f64),
+    }
+}

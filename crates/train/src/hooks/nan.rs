@@ -1,0 +1,49 @@
+//! Watches for a loss that is no number any more.
+
+use super::{Context, Hook, number};
+use downpour_build::{Output, Result, Status};
+use downpour_client::Run;
+use tracing::error;
+
+/// Ends training when a loss is not a number.
+pub struct NanGuard {
+    loss: Output,
+    fail: bool,
+    position: usize,
+}
+
+impl NanGuard {
+    /// Fails when the loss is not a number.
+    pub fn new(loss: &Output) -> NanGuard {
+        NanGuard {
+            loss: loss.clone(),
+            fail: true,
+            position: 0,
+        }
+    }
+
+    /// Only stops instead of failing.
+    pub fn only_stop(mut self) -> NanGuard {
+        self.fail = false;
+        self
+    }
+}
+
+impl Hook for NanGuard {
+    fn before_run(&mut self, run: &mut Run) {
+        self.position = run.fetch(&self.loss);
+    }
+
+    fn after_run(&mut self, context: &mut Context<'_>) -> Result<()> {
+        if !number(context.value(self.position)?)?.is_nan() {
+            return Ok(());
+        }
+        let text = format!("NaN loss during training: '{}'", self.loss.name());
+        if self.fail {
+            return Err(Status::new(downpour_build::Code::Internal, text));
+        }
+        error!("{text}");
+        context.request_stop();
+        Ok(())
+    }
+}

@@ -1,0 +1,340 @@
+//! Checkpoints: which variables go where, which files are kept, how training goes on from one.
+//!
+//! Every task writes the variables it holds, all at once; joining the parts' indexes under the
+//! checkpoint's name is what makes it exist. TensorFlow reads what this writes, and the reverse.
+
+use downpour_build::{
+    AttrList, AttrValue, DType, Graph, Operation, Output, Result, Status, Tensor, Variable,
+};
+use downpour_client::Session;
+use downpour_formats::checkpoint_state::{CheckpointState, latest_complete};
+use downpour_formats::storage::{dirname, join};
+use downpour_formats::{LocalStorage, Storage};
+use parking_lot::Mutex;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::time::{Duration, SystemTime, UNIX_EPOCH};
+use tracing::{info, warn};
+
+/// Name of the file that lists a directory's checkpoints.
+const STATE: &str = "checkpoint";
+
+/// Saves and restores variables.
+pub struct Saver {
+    filename: Output,
+    save: Operation,
+    restore: Operation,
+    keep: usize,
+    keep_every: Option<Duration>,
+    storage: Arc<dyn Storage>,
+    kept: Mutex<Kept>,
+}
+
+/// Checkpoints that were written and not deleted, oldest first.
+#[derive(Default)]
+struct Kept {
+    paths: Vec<(String, f64)>,
+    /// When the last checkpoint was set aside for good.
+    preserved: f64,
+}
+
+/// A saver about to be made.
+#[must_use = "a saver is made by `build`"]
+pub struct SaverBuilder {
+    graph: Graph,
+    variables: Option<Vec<Variable>>,
+    keep: usize,
+    keep_every: Option<Duration>,
+}
+
+impl Saver {
+    /// Begins a saver of all variables of a graph that are to be saved.
+    pub fn builder(graph: &Graph) -> SaverBuilder {
+        SaverBuilder {
+            graph: graph.clone(),
+            variables: None,
+            keep: 5,
+            keep_every: None,
+        }
+    }
+
+    /// A saver of all variables of a graph, which keeps the last five checkpoints.
+    pub fn new(graph: &Graph) -> Result<Saver> {
+        Saver::builder(graph).build()
+    }
+
+    /// Writes a checkpoint `prefix-step` and lists it in its directory; its name.
+    pub fn save(&self, session: &Session, prefix: &str, step: Option<i64>) -> Result<String> {
+        let path = match step {
+            Some(step) => format!("{prefix}-{step}"),
+            None => prefix.to_owned(),
+        };
+        let dir = dirname(&path).to_owned();
+        make_dirs(&*self.storage, &dir)?;
+        let run = session.step().feed(&self.filename, path.as_str());
+        run.target(&self.save).run()?;
+        let now = seconds(SystemTime::now());
+        let mut kept = self.kept.lock();
+        kept.paths.retain(|(known, _)| *known != path);
+        kept.paths.push((path.clone(), now));
+        let removed = self.choose(&mut kept);
+        self.list(&kept, &dir)?;
+        // A checkpoint goes only when the list no longer names it.
+        for old in removed {
+            self.delete(&old);
+        }
+        info!(path, "checkpoint written");
+        Ok(path)
+    }
+
+    /// Gives the variables the values of a checkpoint.
+    pub fn restore(&self, session: &Session, path: &str) -> Result<()> {
+        info!(path, "restoring");
+        let run = session.step().feed(&self.filename, path);
+        run.target(&self.restore).run()
+    }
+
+    /// Restores the newest complete checkpoint of a directory; its name, if there is one.
+    pub fn restore_latest(&self, session: &Session, dir: &str) -> Result<Option<String>> {
+        let latest = latest_complete(&*self.storage, dir, STATE)?;
+        for (path, why) in &latest.skipped {
+            warn!(path, %why, "checkpoint passed over");
+        }
+        let Some(path) = latest.prefix else {
+            return Ok(None);
+        };
+        self.restore(session, &path)?;
+        self.recover(dir)?;
+        Ok(Some(path))
+    }
+
+    /// Counts the checkpoints that an earlier run listed among those to keep or delete.
+    fn recover(&self, dir: &str) -> Result<()> {
+        let Some(state) = CheckpointState::read(&*self.storage, dir, STATE)? else {
+            return Ok(());
+        };
+        let times = &state.all_model_checkpoint_timestamps;
+        let mut kept = self.kept.lock();
+        if !kept.paths.is_empty() {
+            return Ok(());
+        }
+        kept.preserved = state.last_preserved_timestamp;
+        for (i, path) in state.all_model_checkpoint_paths.iter().enumerate() {
+            if let Ok(path) = downpour_formats::checkpoint_state::resolve(dir, path) {
+                kept.paths
+                    .push((path, times.get(i).copied().unwrap_or(0.0)));
+            }
+        }
+        Ok(())
+    }
+
+    /// Takes those that are too many off the list; what is to be deleted.
+    fn choose(&self, kept: &mut Kept) -> Vec<String> {
+        let mut removed = Vec::new();
+        while self.keep > 0 && kept.paths.len() > self.keep {
+            let (path, time) = kept.paths.remove(0);
+            match self.keep_every {
+                Some(every) if time >= kept.preserved + every.as_secs_f64() => {
+                    kept.preserved = time;
+                }
+                _ => removed.push(path),
+            }
+        }
+        removed
+    }
+
+    fn list(&self, kept: &Kept, dir: &str) -> Result<()> {
+        let relative = |path: &str| -> String {
+            let below = path.strip_prefix(dir).map(|p| p.trim_start_matches('/'));
+            below.filter(|_| !dir.is_empty()).unwrap_or(path).to_owned()
+        };
+        let all: Vec<String> = kept.paths.iter().map(|(p, _)| relative(p)).collect();
+        let state = CheckpointState {
+            model_checkpoint_path: all.last().cloned().unwrap_or_default(),
+            all_model_checkpoint_paths: all,
+            all_model_checkpoint_timestamps: kept.paths.iter().map(|(_, t)| *t).collect(),
+            last_preserved_timestamp: kept.preserved,
+        };
+        state.write(&*self.storage, dir, STATE)
+    }
+
+    fn delete(&self, path: &str) {
+        let mut files = self
+            .storage
+            .glob(&format!("{path}.data-*"))
+            .unwrap_or_default();
+        files.extend([format!("{path}.index"), format!("{path}.meta")]);
+        for file in files {
+            if self.storage.exists(&file).unwrap_or(false)
+                && let Err(why) = self.storage.delete(&file)
+            {
+                warn!(file, %why, "an old checkpoint's file stays");
+            }
+        }
+    }
+}
+
+impl SaverBuilder {
+    /// Only these variables.
+    pub fn variables(mut self, variables: &[Variable]) -> SaverBuilder {
+        self.variables = Some(variables.to_vec());
+        self
+    }
+
+    /// How many checkpoints stay; 0 keeps all.
+    pub fn keep(mut self, count: usize) -> SaverBuilder {
+        self.keep = count;
+        self
+    }
+
+    /// Of those that would be deleted, keeps one for each such time.
+    pub fn keep_every(mut self, time: Duration) -> SaverBuilder {
+        self.keep_every = Some(time);
+        self
+    }
+
+    /// Adds the operations to the graph.
+    pub fn build(self) -> Result<Saver> {
+        let g = &self.graph;
+        let variables = self.variables.unwrap_or_else(|| g.saved_variables());
+        if variables.is_empty() {
+            return Err(Status::invalid_argument("there are no variables to save"));
+        }
+        let mut shards: BTreeMap<String, Vec<Variable>> = BTreeMap::new();
+        for variable in variables {
+            let device = variable.handle().operation().device();
+            shards.entry(device).or_default().push(variable);
+        }
+        let (filename, save, restore) = g.without_control(|| {
+            g.with_scope("save", || {
+                let default = g.constant("model");
+                let filename = g.placeholder_with_default("filename", &default, ());
+                let save = save_op(g, &filename, &shards);
+                let restore = restore_op(g, &filename, &shards);
+                (filename, save, restore)
+            })
+        });
+        g.check()?;
+        Ok(Saver {
+            filename,
+            save,
+            restore,
+            keep: self.keep,
+            keep_every: self.keep_every,
+            storage: Arc::new(LocalStorage::new()),
+            kept: Mutex::default(),
+        })
+    }
+}
+
+/// Runs `body` on the CPU of the task that a device belongs to.
+fn on_task<R>(g: &Graph, device: &str, body: impl FnOnce() -> R) -> R {
+    let task = downpour_build::DeviceName::parse(device).unwrap_or_default();
+    let cpu = downpour_build::DeviceName {
+        kind: Some("CPU".to_owned()),
+        id: Some(0),
+        ..task.task_name()
+    };
+    g.without_device(|| g.with_device(&cpu.to_string(), body))
+}
+
+fn strings(g: &Graph, values: Vec<String>) -> Output {
+    g.constant(values)
+}
+
+fn save_op(g: &Graph, filename: &Output, shards: &BTreeMap<String, Vec<Variable>>) -> Operation {
+    let count = shards.len() as i32;
+    let temporary = g
+        .op("StringJoin")
+        .inputs(&[filename.clone(), g.constant("_temp/part")])
+        .output();
+    let (mut parts, mut written) = (Vec::new(), Vec::new());
+    for (i, (device, variables)) in shards.iter().enumerate() {
+        on_task(g, device, || {
+            let part = g
+                .op("ShardedFilename")
+                .input(&temporary)
+                .input(&g.constant(i as i32))
+                .input(&g.constant(count))
+                .output();
+            let names = variables.iter().map(|v| v.save_name().to_owned()).collect();
+            let slices = variables.iter().map(Variable::save_slice).collect();
+            let values: Vec<Output> = variables.iter().map(|v| v.value().clone()).collect();
+            let save = g
+                .op("SaveV2")
+                .input(&part)
+                .input(&strings(g, names))
+                .input(&strings(g, slices))
+                .inputs(&values)
+                .build();
+            parts.push(part);
+            written.push(save);
+        });
+    }
+    let first = shards.keys().next().cloned().unwrap_or_default();
+    on_task(g, &first, || {
+        g.with_control(&written, || {
+            let prefixes = downpour_build::stack(&parts, 0);
+            let merge = g.op("MergeV2Checkpoints").input(&prefixes).input(filename);
+            merge.attr("delete_old_dirs", true).build()
+        })
+    })
+}
+
+fn restore_op(g: &Graph, filename: &Output, shards: &BTreeMap<String, Vec<Variable>>) -> Operation {
+    let mut restored = Vec::new();
+    for (device, variables) in shards {
+        on_task(g, device, || {
+            let names = variables.iter().map(|v| v.save_name().to_owned()).collect();
+            let slices = variables.iter().map(Variable::save_slice).collect();
+            let types: Vec<DType> = variables.iter().map(Variable::dtype).collect();
+            let values = g
+                .op("RestoreV2")
+                .input(filename)
+                .input(&strings(g, names))
+                .input(&strings(g, slices))
+                .attr("dtypes", AttrValue::List(AttrList::Type(types)))
+                .outputs();
+            for (variable, value) in variables.iter().zip(&values) {
+                restored.push(
+                    g.with_colocation(&variable.handle().operation(), || variable.assign(value)),
+                );
+            }
+        });
+    }
+    g.group("restore_all", &restored)
+}
+
+/// The newest complete checkpoint of a directory.
+pub fn latest_checkpoint(dir: &str) -> Result<Option<String>> {
+    Ok(latest_complete(&LocalStorage::new(), dir, STATE)?.prefix)
+}
+
+/// The value of a tensor in a checkpoint.
+pub fn read_checkpoint(path: &str, name: &str) -> Result<Tensor> {
+    let storage = LocalStorage::new();
+    let reader = downpour_formats::bundle::BundleReader::open(&storage, path)?;
+    reader.read(name)
+}
+
+/// Creates a directory and what is above it.
+fn make_dirs(storage: &dyn Storage, dir: &str) -> Result<()> {
+    if dir.is_empty() || storage.exists(dir)? {
+        return Ok(());
+    }
+    make_dirs(storage, dirname(dir))?;
+    match storage.create_dir(dir) {
+        Err(e) if e.code != downpour_build::Code::AlreadyExists => Err(e),
+        _ => Ok(()),
+    }
+}
+
+fn seconds(time: SystemTime) -> f64 {
+    time.duration_since(UNIX_EPOCH)
+        .map_or(0.0, |d| d.as_secs_f64())
+}
+
+/// The path of a checkpoint `name` in `dir`.
+pub(crate) fn in_dir(dir: &str, name: &str) -> String {
+    join(dir, name)
+}
