@@ -13,7 +13,7 @@ use std::sync::Arc;
 
 /// What makes a graph the body of a function.
 pub(crate) struct Frame {
-    outer: Graph,
+    pub(crate) outer: Graph,
     /// Stand-ins for the arguments, captured ones last.
     args: Vec<NodeId>,
     /// Outer tensors that the body uses, and their stand-ins.

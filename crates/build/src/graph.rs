@@ -91,6 +91,10 @@ pub(crate) struct Inner {
     pub(crate) last_seed: i64,
     error: Option<Status>,
     pub(crate) function: Option<crate::function::Frame>,
+    /// Gradients that the user gave, by the name that operations refer to them by.
+    pub(crate) rules: HashMap<String, crate::grad::OwnRule>,
+    /// Op types whose new operations get another gradient, with its name; inner scopes last.
+    pub(crate) overrides: Vec<(String, String)>,
 }
 
 impl Default for Graph {
@@ -405,6 +409,11 @@ impl Inner {
         }
         def.name = self.unique(&def.name);
         self.colocated(&mut def);
+        if let Some((_, rule)) = self.overrides.iter().rev().find(|(op, _)| *op == def.op)
+            && def.attrs.find("_gradient_op_type").is_none()
+        {
+            def.attrs.set("_gradient_op_type", rule.as_str());
+        }
         let device = self.device_of(&def, own_device);
         def.device = device.to_string();
         let inputs: Vec<NodeId> = def

@@ -16,6 +16,8 @@
 //! # Ok::<(), downpour_build::Status>(())
 //! ```
 
+mod check;
+mod clip;
 mod function;
 mod grad;
 mod graph;
@@ -27,9 +29,13 @@ mod output;
 mod shape;
 mod variable;
 
+pub use check::{Evaluate, GradientCheck, check_gradients};
+pub use clip::{clip_by_global_norm, clip_by_norm, clip_by_value, global_norm};
 pub use downpour_graph::{AttrList, AttrValue, Attrs, Code, DeviceName, GraphDef, Result, Status};
 pub use downpour_tensor::{DType, PartialShape, Shape, Tensor, TensorError};
-pub use grad::{Gradient, IndexedSlices, gradients, gradients_from};
+pub use grad::{
+    Back, Differentiate, Gradient, Grads, IndexedSlices, custom_gradient, gradients, gradients_from,
+};
 pub use graph::{DeviceFunction, Graph, NewOp};
 pub use init::Init;
 pub use literal::{Axes, IntoShape, IntoTensor};

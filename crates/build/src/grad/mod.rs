@@ -3,15 +3,35 @@
 //! into those of its inputs. Rules are one function per kind of op, by family.
 
 mod array;
+mod constant;
+mod conv;
+mod custom;
+mod fft;
+mod gather;
+mod image;
+mod linalg;
 mod math;
+mod matmul;
 mod nn;
-mod state;
+mod ragged;
+mod random;
+mod reduce;
+mod segment;
+mod sparse;
+mod special;
+mod svd;
+mod terms;
+#[cfg(test)]
+mod tests;
 
 use crate::ops::add_n;
 use crate::{Graph, Operation, Output, concat};
 use downpour_graph::{Endpoint, NodeId, Result, Status};
 use downpour_tensor::DType;
 use std::collections::{HashMap, HashSet};
+use std::sync::Arc;
+
+pub use custom::custom_gradient;
 
 /// A gradient: of every element, or of some rows only.
 #[derive(Clone, Debug)]
@@ -69,41 +89,44 @@ impl From<Output> for Gradient {
     }
 }
 
-/// One operation on the way back: its gradients so far.
-pub(crate) struct Back {
+/// One operation on the way back: itself, and the gradients of its outputs.
+pub struct Back {
     op: Operation,
-    grads: Vec<Option<Gradient>>,
+    grads: Grads,
 }
 
 /// Gradients of an operation's inputs, in order; `None` where none flows.
-pub(crate) type Grads = Vec<Option<Gradient>>;
+pub type Grads = Vec<Option<Gradient>>;
 
 /// Computes the gradients of one op's inputs.
 pub(crate) type Rule = fn(&Back) -> Result<Grads>;
 
+/// A rule that the user gave.
+pub(crate) type OwnRule = Arc<dyn Fn(&Back) -> Result<Grads> + Send + Sync>;
+
 impl Back {
     /// The operation.
-    pub(crate) fn op(&self) -> &Operation {
+    pub fn op(&self) -> &Operation {
         &self.op
     }
 
     /// Its graph.
-    pub(crate) fn graph(&self) -> &Graph {
+    pub fn graph(&self) -> &Graph {
         self.op.graph()
     }
 
     /// Input `i`.
-    pub(crate) fn x(&self, i: usize) -> Output {
+    pub fn x(&self, i: usize) -> Output {
         self.op.input(i)
     }
 
     /// Output `i`.
-    pub(crate) fn y(&self, i: usize) -> Output {
+    pub fn y(&self, i: usize) -> Output {
         self.op.output(i)
     }
 
     /// The gradient of output `i`; zeros if none flows into it.
-    pub(crate) fn dy(&self, i: usize) -> Output {
+    pub fn dy(&self, i: usize) -> Output {
         match self.grads.get(i) {
             Some(Some(gradient)) => gradient.to_dense(),
             _ => self.y(i).zeros_like(),
@@ -111,8 +134,17 @@ impl Back {
     }
 
     /// The gradient of output `i` as it came, if one did.
-    pub(crate) fn gradient(&self, i: usize) -> Option<&Gradient> {
+    pub fn gradient(&self, i: usize) -> Option<&Gradient> {
         self.grads.get(i)?.as_ref()
+    }
+
+    /// The gradient of output `i` as it came; zeros if it could have one.
+    fn given_or_zeros(&self, i: usize) -> Option<Gradient> {
+        match self.gradient(i) {
+            Some(gradient) => Some(gradient.clone()),
+            None if flows(self.y(i).dtype()) => Some(self.dy(i).into()),
+            None => None,
+        }
     }
 }
 
@@ -128,23 +160,77 @@ impl Back {
 /// assert!(dx[0].is_some());
 /// # Ok::<(), downpour_build::Status>(())
 /// ```
-pub fn gradients(ys: &[Output], xs: &[Output]) -> Result<Vec<Option<Gradient>>> {
-    gradients_from(ys, &vec![None; ys.len()], xs)
+pub fn gradients(ys: &[Output], xs: &[Output]) -> Result<Grads> {
+    Differentiate {
+        ys,
+        xs,
+        ..Default::default()
+    }
+    .run()
 }
 
 /// As [`gradients`], with gradients of the `ys` to begin with instead of ones.
-pub fn gradients_from(
-    ys: &[Output],
-    dys: &[Option<Gradient>],
-    xs: &[Output],
-) -> Result<Vec<Option<Gradient>>> {
-    let Some(graph) = ys.first().map(|y| y.graph().clone()) else {
-        return Ok(vec![None; xs.len()]);
-    };
-    graph.check()?;
-    let outcome = graph.with_scope("gradients", || Walk::new(&graph, ys, xs).run(ys, dys, xs));
-    graph.check()?;
-    outcome
+pub fn gradients_from(ys: &[Output], dys: &[Option<Gradient>], xs: &[Output]) -> Result<Grads> {
+    Differentiate {
+        ys,
+        dys,
+        xs,
+        ..Default::default()
+    }
+    .run()
+}
+
+/// What to differentiate, and how.
+///
+/// ```
+/// use downpour_build::{DType, Differentiate, Graph};
+/// let g = Graph::new();
+/// let x = g.placeholder("x", DType::Float, ());
+/// let held = x.square();
+/// let y = &x * &held;
+/// // As if `held` were a constant: dy/dx = held.
+/// let dx = Differentiate {
+///     ys: &[y],
+///     xs: &[x],
+///     stop: &[held],
+///     ..Default::default()
+/// }
+/// .run()?;
+/// assert!(dx[0].is_some());
+/// # Ok::<(), downpour_build::Status>(())
+/// ```
+#[derive(Clone, Copy, Default)]
+pub struct Differentiate<'a> {
+    /// What is differentiated: the sum of all.
+    pub ys: &'a [Output],
+    /// The gradients to begin with, ones where there is none; none at all means ones for all.
+    pub dys: &'a [Option<Gradient>],
+    /// With respect to what; handles of variables too.
+    pub xs: &'a [Output],
+    /// Tensors that count as constants: gradients do not flow past the operations that make them.
+    pub stop: &'a [Output],
+    /// Whether the gradient of an operation is placed on its device.
+    pub colocate: bool,
+}
+
+impl Differentiate<'_> {
+    /// The gradients of `xs`, in order; `None` where `ys` do not depend on one.
+    pub fn run(&self) -> Result<Grads> {
+        let Some(graph) = self.ys.first().map(|y| y.graph().clone()) else {
+            return Ok(vec![None; self.xs.len()]);
+        };
+        graph.check()?;
+        if !self.dys.is_empty() && self.dys.len() != self.ys.len() {
+            return Err(Status::invalid_argument(format!(
+                "{} gradients to begin with for {} outputs",
+                self.dys.len(),
+                self.ys.len()
+            )));
+        }
+        let outcome = graph.with_scope("gradients", || Walk::new(&graph, self).run(self));
+        graph.check()?;
+        outcome
+    }
 }
 
 /// Whether gradients flow through tensors of this type.
@@ -152,54 +238,47 @@ fn flows(dtype: DType) -> bool {
     dtype.is_floating() || dtype.is_complex() || matches!(dtype, DType::Resource | DType::Variant)
 }
 
-/// The state of one call of [`gradients`].
+/// The state of one differentiation.
 struct Walk {
     graph: Graph,
-    /// Operations that lie between the `xs` and the `ys`.
-    between: HashSet<NodeId>,
+    /// Operations that lie between the `xs` and the `ys`, producers first.
+    between: Vec<NodeId>,
+    /// Operations past which nothing flows.
+    stop: HashSet<NodeId>,
+    colocate: bool,
     /// Gradients that arrived at each output.
     arrived: HashMap<Endpoint, Vec<Gradient>>,
 }
 
 impl Walk {
-    fn new(graph: &Graph, ys: &[Output], xs: &[Output]) -> Walk {
+    fn new(graph: &Graph, what: &Differentiate<'_>) -> Walk {
         let inner = graph.inner.lock();
+        let targets: HashSet<Endpoint> = what.xs.iter().map(Output::endpoint).collect();
         let mut reached: HashSet<NodeId> = HashSet::new();
-        let mut stack: Vec<NodeId> = ys.iter().map(|y| y.endpoint().node).collect();
-        while let Some(id) = stack.pop() {
-            if id.index() < inner.graph.len() && reached.insert(id) {
-                stack.extend(inner.graph.node(id).inputs.iter().map(|e| e.node));
-            }
-        }
-        let targets: HashSet<Endpoint> = xs.iter().map(Output::endpoint).collect();
-        // Ids grow from producers to consumers but for loops' back edges, which functions avoid.
-        let mut order: Vec<NodeId> = reached.iter().copied().collect();
-        order.sort();
-        let mut between: HashSet<NodeId> = HashSet::new();
-        for id in order {
+        let mut between: Vec<NodeId> = Vec::new();
+        for id in producers_first(&inner.graph, what.ys) {
             let node = inner.graph.node(id);
             let depends = node.inputs.iter().any(|edge| {
                 let dtype = inner.graph.node(edge.node).output_types[edge.output as usize].0;
-                flows(dtype) && (targets.contains(edge) || between.contains(&edge.node))
+                flows(dtype) && (targets.contains(edge) || reached.contains(&edge.node))
             });
             if depends {
-                between.insert(id);
+                reached.insert(id);
+                between.push(id);
             }
         }
         Walk {
             graph: graph.clone(),
             between,
+            stop: what.stop.iter().map(|s| s.endpoint().node).collect(),
+            colocate: what.colocate,
             arrived: HashMap::new(),
         }
     }
 
-    fn run(
-        mut self,
-        ys: &[Output],
-        dys: &[Option<Gradient>],
-        xs: &[Output],
-    ) -> Result<Vec<Option<Gradient>>> {
-        for (y, dy) in ys.iter().zip(dys) {
+    fn run(mut self, what: &Differentiate<'_>) -> Result<Grads> {
+        for (i, y) in what.ys.iter().enumerate() {
+            let dy = what.dys.get(i).cloned().flatten();
             if !flows(y.dtype()) {
                 return Err(Status::invalid_argument(format!(
                     "'{}' is {}: only floating and complex tensors have gradients",
@@ -213,44 +292,46 @@ impl Walk {
                     y.name()
                 )));
             }
-            let dy = dy.clone().unwrap_or_else(|| y.ones_like().into());
+            let dy = dy.unwrap_or_else(|| y.ones_like().into());
             self.arrived.entry(y.endpoint()).or_default().push(dy);
         }
-        let mut order: Vec<NodeId> = self.between.iter().copied().collect();
-        order.sort();
-        for id in order.into_iter().rev() {
-            self.step_back(id)?;
+        for id in std::mem::take(&mut self.between).into_iter().rev() {
+            let op = Operation::new(self.graph.clone(), id);
+            match self.colocate {
+                true => self
+                    .graph
+                    .clone()
+                    .with_colocation(&op, || self.step_back(&op))?,
+                false => self.step_back(&op)?,
+            }
         }
-        Ok(xs.iter().map(|x| self.sum(x.endpoint())).collect())
+        Ok(what.xs.iter().map(|x| self.sum(x.endpoint())).collect())
     }
 
     /// Hands the gradients of one operation's outputs on to its inputs.
-    fn step_back(&mut self, id: NodeId) -> Result<()> {
-        let op = Operation::new(self.graph.clone(), id);
+    fn step_back(&mut self, op: &Operation) -> Result<()> {
         let grads: Grads = (0..op.num_outputs())
             .map(|i| self.sum(op.output(i).endpoint()))
             .collect();
-        if grads.iter().all(Option::is_none) {
+        let stopped = op.valid_node().is_some_and(|id| self.stop.contains(&id));
+        if stopped || grads.iter().all(Option::is_none) {
             return Ok(());
         }
-        let kind = op.op();
-        let rule = match rule(&kind) {
-            Some(Some(rule)) => rule,
-            Some(None) => return Ok(()),
-            None => {
-                return Err(Status::not_found(format!(
-                    "No gradient defined for operation '{}' (op type: {kind})",
-                    op.name()
-                )));
-            }
+        let back = Back {
+            op: op.clone(),
+            grads,
         };
-        let back = Back { op, grads };
-        let name = format!("{}_grad", back.op.name());
-        let grads = self.graph.with_scope(&name, || rule(&back))?;
-        let inputs = back.op.inputs();
+        let Some(grads) = self
+            .graph
+            .with_scope(&format!("{}_grad", op.name()), || apply(&back))?
+        else {
+            return Ok(());
+        };
+        let inputs = op.inputs();
         if grads.len() != inputs.len() {
             return Err(Status::internal(format!(
-                "the gradient of {kind} gave {} results for {} inputs",
+                "the gradient of {} gave {} results for {} inputs",
+                op.op(),
                 grads.len(),
                 inputs.len()
             )));
@@ -275,6 +356,35 @@ impl Walk {
         self.arrived.insert(at, vec![sum.clone()]);
         Some(sum)
     }
+}
+
+/// What `ys` are computed from, producers before consumers; loops' back edges are not followed.
+fn producers_first(graph: &downpour_graph::Graph, ys: &[Output]) -> Vec<NodeId> {
+    let mut order = Vec::new();
+    let mut seen: HashSet<NodeId> = HashSet::new();
+    for y in ys {
+        // Nodes on the way down, each with the number of its inputs that were looked at.
+        let mut path: Vec<(NodeId, usize)> = Vec::new();
+        let root = y.endpoint().node;
+        if root.index() < graph.len() && seen.insert(root) {
+            path.push((root, 0));
+        }
+        while let Some((id, next)) = path.last_mut() {
+            match graph.node(*id).inputs.get(*next) {
+                Some(edge) => {
+                    *next += 1;
+                    if seen.insert(edge.node) {
+                        path.push((edge.node, 0));
+                    }
+                }
+                None => {
+                    order.push(*id);
+                    path.pop();
+                }
+            }
+        }
+    }
+    order
 }
 
 /// The sum of gradients of one tensor; sparse as long as all are.
@@ -304,58 +414,42 @@ fn aggregate(parts: &[Gradient]) -> Option<Gradient> {
     add_n(&dense).map(Gradient::Dense)
 }
 
-/// How an op is differentiated: `Some(None)` if no gradient flows through it, `None` if nobody
-/// knows.
-fn rule(op: &str) -> Option<Option<Rule>> {
-    math::rule(op)
-        .or_else(|| array::rule(op))
-        .or_else(|| nn::rule(op))
-        .or_else(|| state::rule(op))
-        .map(Some)
-        .or_else(|| constant(op).then_some(None))
+/// The gradients of an operation's inputs; nothing if none flows through it.
+fn apply(back: &Back) -> Result<Option<Grads>> {
+    let op = back.op();
+    let attrs = op.attrs();
+    let kind = match attrs.str("_gradient_op_type") {
+        Ok(kind) => kind.to_owned(),
+        Err(_) => op.op(),
+    };
+    if let Some(own) = op.graph().own_rule(&kind) {
+        return own(back).map(Some);
+    }
+    match rule(&kind) {
+        Some(rule) => rule(back).map(Some),
+        None if constant::is_constant(&kind) => Ok(None),
+        None => Err(Status::not_found(format!(
+            "No gradient defined for operation '{}' (op type: {kind})",
+            op.name()
+        ))),
+    }
 }
 
-/// Ops through which no gradient flows.
-fn constant(op: &str) -> bool {
-    matches!(
-        op,
-        "Const"
-            | "StopGradient"
-            | "Shape"
-            | "ShapeN"
-            | "Size"
-            | "Rank"
-            | "ZerosLike"
-            | "OnesLike"
-            | "Equal"
-            | "NotEqual"
-            | "Less"
-            | "LessEqual"
-            | "Greater"
-            | "GreaterEqual"
-            | "LogicalAnd"
-            | "LogicalOr"
-            | "LogicalNot"
-            | "ArgMax"
-            | "ArgMin"
-            | "Floor"
-            | "Ceil"
-            | "Round"
-            | "Rint"
-            | "Sign"
-            | "Range"
-            | "OneHot"
-            | "IsNan"
-            | "IsInf"
-            | "IsFinite"
-            | "RandomUniform"
-            | "RandomStandardNormal"
-            | "TruncatedNormal"
-            | "VarIsInitializedOp"
-            | "InTopK"
-            | "InTopKV2"
-            | "FloorDiv"
-            | "All"
-            | "Any"
-    )
+/// How an op is differentiated, if gradients flow through it.
+fn rule(op: &str) -> Option<Rule> {
+    math::rule(op)
+        .or_else(|| array::rule(op))
+        .or_else(|| reduce::rule(op))
+        .or_else(|| matmul::rule(op))
+        .or_else(|| nn::rule(op))
+        .or_else(|| conv::rule(op))
+        .or_else(|| gather::rule(op))
+        .or_else(|| segment::rule(op))
+        .or_else(|| special::rule(op))
+        .or_else(|| sparse::rule(op))
+        .or_else(|| ragged::rule(op))
+        .or_else(|| linalg::rule(op))
+        .or_else(|| fft::rule(op))
+        .or_else(|| image::rule(op))
+        .or_else(|| random::rule(op))
 }

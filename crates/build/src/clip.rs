@@ -1,0 +1,97 @@
+//! Keeping values and gradients within bounds, by TensorFlow's formulas. Of a sparse gradient
+//! only the rows that it has are looked at.
+
+use crate::{Gradient, Output};
+use downpour_graph::{Result, Status};
+use downpour_tensor::DType;
+
+impl Gradient {
+    /// The numbers it holds: every element's, or some rows'.
+    pub fn values(&self) -> &Output {
+        match self {
+            Gradient::Dense(output) => output,
+            Gradient::Sparse(slices) => &slices.values,
+        }
+    }
+
+    /// The same with other numbers.
+    #[must_use]
+    pub fn with_values(&self, values: Output) -> Gradient {
+        match self {
+            Gradient::Dense(_) => Gradient::Dense(values),
+            Gradient::Sparse(slices) => Gradient::Sparse(crate::IndexedSlices {
+                values,
+                ..slices.clone()
+            }),
+        }
+    }
+}
+
+/// Each number kept between two bounds.
+#[track_caller]
+pub fn clip_by_value(x: &Gradient, low: f64, high: f64) -> Gradient {
+    x.with_values(x.values().clip(low, high))
+}
+
+/// Scaled down to this norm if it is longer.
+///
+/// ```
+/// use downpour_build::{Gradient, Graph, clip_by_norm};
+/// let g = Graph::new();
+/// let long = Gradient::Dense(g.constant([3.0f32, 4.0]));
+/// let short = clip_by_norm(&long, 1.0); // [0.6, 0.8]
+/// assert_eq!(short.values().shape().to_string(), "[2]");
+/// ```
+#[track_caller]
+pub fn clip_by_norm(x: &Gradient, norm: f64) -> Gradient {
+    let values = x.values();
+    let norm = values.scalar_like(norm.max(0.0));
+    let sum = (values * values).sum_keep(());
+    // The root's own gradient at 0 would be infinite.
+    let some = sum.greater(&sum.scalar_like(0.0));
+    let safe = some.select(&sum, &sum.ones_like());
+    let length = some.select(&safe.sqrt(), &sum);
+    x.with_values(values * &norm / length.maximum(&norm))
+}
+
+/// The norm of all gradients taken together; those that are `None` do not count.
+#[track_caller]
+pub fn global_norm(all: &[Option<Gradient>]) -> Result<Output> {
+    let mut halves = Vec::new();
+    for values in all.iter().flatten().map(Gradient::values) {
+        let half = values
+            .graph()
+            .with_colocation(&values.operation(), || values.l2_loss());
+        halves.push(match half.dtype() {
+            DType::Half | DType::BFloat16 => half.cast(DType::Float),
+            _ => half,
+        });
+    }
+    if halves.is_empty() {
+        return Err(Status::invalid_argument("the global norm of no gradients"));
+    }
+    Ok((crate::stack(&halves, 0).sum(()) * 2.0).sqrt())
+}
+
+/// All gradients scaled down together so that their global norm is at most `norm`, and that
+/// norm before. If it is not finite all become NaN.
+#[track_caller]
+pub fn clip_by_global_norm(
+    all: &[Option<Gradient>],
+    norm: f64,
+) -> Result<(Vec<Option<Gradient>>, Output)> {
+    let length = global_norm(all)?;
+    let ratio = (1.0 / &length).minimum(&length.scalar_like(1.0 / norm));
+    // What is not finite makes the scale NaN.
+    let scale = norm * ratio + (&length - &length);
+    let clipped = all.iter().map(|gradient| {
+        let gradient = gradient.as_ref()?;
+        let values = gradient.values();
+        let graph = values.graph();
+        let scaled = graph.with_colocation(&values.operation(), || {
+            (values * scale.cast(values.dtype())).identity()
+        });
+        Some(gradient.with_values(scaled))
+    });
+    Ok((clipped.collect(), length))
+}
