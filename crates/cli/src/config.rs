@@ -33,6 +33,11 @@ impl Serve {
             task: self.task,
             bind: self.bind.clone(),
             threads: self.threads,
+            drain: self.drain,
+            exit_when_done: self.exit_when_done.then_some(true),
+            done_after: self.done_after,
+            wait_for: self.wait_for.clone(),
+            allow_remote_stop: self.allow_remote_stop.then_some(true),
             ..Default::default()
         };
         if let Some(port) = self.port {

@@ -2,6 +2,7 @@
 
 mod config;
 mod serve;
+mod stop;
 
 use clap::{Parser, Subcommand};
 use std::process::ExitCode;
@@ -22,13 +23,17 @@ struct Cli {
 enum Command {
     /// Run one task of a cluster; TensorFlow clients connect to it with grpc://
     #[command(after_help = serve::SOURCES)]
-    Serve(serve::Serve),
+    Serve(Box<serve::Serve>),
+
+    /// Stop a task: its steps under way end, then it exits
+    Stop(stop::Stop),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
         Command::Serve(serve) => serve.run(),
+        Command::Stop(stop) => stop.run(),
     };
     match outcome {
         Ok(()) => ExitCode::SUCCESS,

@@ -3,10 +3,15 @@
 use crate::config::{bind_hint, describe};
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
-use downpour::{Console, Limits, Role, Server, ServerConfig, ServerError, Stream};
+use downpour::{
+    Console, DONE_GRACE, EndConfig, EndReason, Limits, Role, Server, ServerConfig, ServerError,
+    Stream, WhenDone, parse_duration,
+};
 use std::io::Write;
 use std::path::PathBuf;
 use std::sync::Arc;
+use std::time::Duration;
+use tokio::signal::unix::{Signal, SignalKind, signal};
 
 /// Flags of `downpour serve`.
 #[derive(Args)]
@@ -74,12 +79,42 @@ pub(crate) struct Serve {
     /// Executor threads [default: the number of cores]
     #[arg(long)]
     pub(crate) threads: Option<usize>,
+
+    /// How long steps under way may take to end when the task stops [default: 20s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) drain: Option<Duration>,
+
+    /// Exit when the training is done: every task that clients train through (all but ps and evaluator; for such a
+    /// task itself, its own clients) has had a session here, and none is open any more
+    #[arg(long)]
+    pub(crate) exit_when_done: bool,
+
+    /// How long no session must be open for --exit-when-done; one whose task has died counts as open three times as
+    /// long [default: 40s, as TensorFlow's workers may pause for 30s between two sessions]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) done_after: Option<Duration>,
+
+    /// Tasks that --exit-when-done waits for instead, as in chief,worker:0
+    #[arg(long, value_name = "TASKS", value_delimiter = ',')]
+    pub(crate) wait_for: Option<Vec<String>>,
+
+    /// Let other machines stop this task with `downpour stop`; otherwise only this one may
+    #[arg(long)]
+    pub(crate) allow_remote_stop: bool,
 }
 
 /// Shown below the flags.
 pub(crate) const SOURCES: &str = "\
 What is not given as a flag is taken from the environment variable TF_CONFIG, then from the file of --config.
-Other tasks are reached directly: proxies named in the environment are not used.";
+Other tasks are reached directly: proxies named in the environment are not used.
+
+SIGTERM, Ctrl-C or `downpour stop` end the task: new steps are refused, those under way may end within --drain, the rest is
+answered UNAVAILABLE; the exit code is 0. A second signal ends it at once.";
+
+/// Reads a time like `30s`.
+pub(crate) fn duration(text: &str) -> Result<Duration, String> {
+    parse_duration(text).ok_or_else(|| "not a time like 30s, 500ms or 2m".into())
+}
 
 impl Serve {
     /// Serves until interrupted.
@@ -103,11 +138,18 @@ impl Serve {
                     ServerError::Bind { address, source } => anyhow!(bind_hint(&address, &source)),
                     other => other.into(),
                 })?;
+            let interrupted = interrupted();
             let mut out = std::io::stdout();
             // A closed standard output is no reason not to serve.
             let _ = out.write_all(describe(&role, server.address()).as_bytes());
             let _ = out.flush();
-            server.serve(interrupted()).await?;
+            let reason = server.serve(interrupted).await?;
+            let farewell = match reason {
+                EndReason::Done => "the training is done\n",
+                EndReason::Asked => "stopped as asked\n",
+                _ => "stopped\n",
+            };
+            let _ = out.write_all(farewell.as_bytes());
             anyhow::Ok(())
         })?;
         // Kernels that run on must not keep the process.
@@ -125,7 +167,20 @@ fn server_config(role: &Role) -> ServerConfig {
         limits: Limits::default(),
         threads: role.settings.threads,
         console: Some(Console(Arc::new(print))),
+        ending: end_config(role),
     }
+}
+
+fn end_config(role: &Role) -> EndConfig {
+    let settings = &role.settings;
+    let mut ending = EndConfig::default();
+    ending.drain = settings.drain.unwrap_or(ending.drain);
+    ending.allow_remote_stop = settings.allow_remote_stop == Some(true);
+    ending.when_done = (!role.wait_for.is_empty()).then(|| WhenDone {
+        wait_for: role.wait_for.clone(),
+        grace: settings.done_after.unwrap_or(DONE_GRACE),
+    });
+    ending
 }
 
 /// Writes what graphs print. A closed stream is no reason for a step to fail.
@@ -137,19 +192,35 @@ fn print(stream: Stream, text: &str) {
     let _ = std::io::stdout().flush();
 }
 
-/// Resolves at the first Ctrl-C or SIGTERM.
-async fn interrupted() {
-    let interrupt = tokio::signal::ctrl_c();
-    let mut terminate =
-        match tokio::signal::unix::signal(tokio::signal::unix::SignalKind::terminate()) {
-            Ok(signal) => signal,
-            Err(_) => {
-                let _ = interrupt.await;
-                return;
-            }
+/// Resolves at the first Ctrl-C or SIGTERM; the second ends the process. Both are caught from now
+/// on, not only once somebody waits.
+fn interrupted() -> impl Future<Output = ()> {
+    let signals = signal(SignalKind::interrupt()).and_then(|interrupt| {
+        let terminate = signal(SignalKind::terminate())?;
+        Ok((interrupt, terminate))
+    });
+    async move {
+        let Ok((mut interrupt, mut terminate)) = signals else {
+            // Then they end the process as they do any other.
+            return std::future::pending().await;
         };
+        next(&mut interrupt, &mut terminate).await;
+        let _ = writeln!(
+            std::io::stderr(),
+            "stopping when the steps under way have ended; a second signal ends at once"
+        );
+        tokio::spawn(async move {
+            let number = next(&mut interrupt, &mut terminate).await;
+            // The code that a shell shows for a process ended by a signal.
+            std::process::exit(128 + number);
+        });
+    }
+}
+
+/// The number of the next signal.
+async fn next(interrupt: &mut Signal, terminate: &mut Signal) -> i32 {
     tokio::select! {
-        _ = interrupt => {}
-        _ = terminate.recv() => {}
+        _ = interrupt.recv() => SignalKind::interrupt().as_raw_value(),
+        _ = terminate.recv() => SignalKind::terminate().as_raw_value(),
     }
 }

@@ -4,6 +4,7 @@
 //! devices and kernels behind one address. A stock TensorFlow client connects to it with
 //! `tf.compat.v1.Session("grpc://host:port")`.
 
+mod ending;
 mod machine;
 mod running;
 mod server;
@@ -11,9 +12,10 @@ mod server;
 pub use downpour_build::*;
 pub use downpour_client::{PartialRun, Run, Session, SessionOptions, Step, Target, Traced};
 pub use downpour_net::{
-    ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Role, parse_duration,
+    ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Role, parse_duration, stop_task,
 };
 pub use downpour_runtime::{Console, Stream};
 pub use downpour_train as train;
+pub use ending::{DONE_GRACE, EndConfig, EndReason, WhenDone};
 pub use running::{LocalCluster, RunningServer};
 pub use server::{Server, ServerConfig, ServerError};

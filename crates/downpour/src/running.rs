@@ -1,7 +1,7 @@
 //! Tasks for programs that are not async themselves: a server on threads of its own, and a whole
 //! cluster in one process.
 
-use crate::{ClusterSpec, Limits, Server, ServerConfig, ServerError};
+use crate::{ClusterSpec, EndConfig, Limits, Server, ServerConfig, ServerError};
 use downpour_client::Target;
 use downpour_master::Master;
 use std::net::{SocketAddr, TcpListener};
@@ -49,7 +49,7 @@ impl Server {
                 }));
                 // Kernels that run on must not keep the process.
                 runtime.shutdown_background();
-                ended
+                ended.map(|_| ())
             })
             .map_err(ServerError::Threads)?;
         Ok(RunningServer {
@@ -202,8 +202,11 @@ fn free_cluster(ps: usize, workers: usize) -> Result<ClusterSpec, ServerError> {
         .map_err(failed)?;
     let (ps, workers) = addresses.split_at(ps);
     let mut spec = ClusterSpec::default();
-    spec.add_hosts("ps", &ps.join(","))?;
-    spec.add_hosts("worker", &workers.join(","))?;
+    for (job, addresses) in [("ps", ps), ("worker", workers)] {
+        if !addresses.is_empty() {
+            spec.add_hosts(job, &addresses.join(","))?;
+        }
+    }
     Ok(spec)
 }
 
@@ -218,6 +221,11 @@ impl ServerConfig {
             limits: Limits::default(),
             threads: None,
             console: None,
+            // Whoever drops a server of their own process wants it gone.
+            ending: EndConfig {
+                drain: std::time::Duration::ZERO,
+                ..Default::default()
+            },
         }
     }
 }

@@ -1,14 +1,16 @@
 //! One task of a cluster, ready to serve.
 
+use crate::ending::{self, EndConfig, EndReason};
 use crate::machine;
 use downpour_master::{Master, MasterConfig, MasterShell};
-use downpour_net::{ClusterError, ClusterSpec, Limits, Listener, Peers};
+use downpour_net::{ClusterError, ClusterSpec, Control, Gate, Limits, Listener, Peers};
 use downpour_runtime::{Console, Device, Extensions, MemoryBudget, Registry, Timer};
 use downpour_wire::Budget;
 use downpour_worker::{Worker, WorkerConfig, WorkerShell};
 use std::future::Future;
 use std::net::SocketAddr;
 use std::sync::Arc;
+use tokio::sync::watch;
 
 /// Which task to be, and how.
 #[derive(Clone, Debug)]
@@ -27,6 +29,8 @@ pub struct ServerConfig {
     pub threads: Option<usize>,
     /// Where `Print` writes; to the log if not given.
     pub console: Option<Console>,
+    /// How the task ends.
+    pub ending: EndConfig,
 }
 
 /// Why a server cannot start or go on.
@@ -74,8 +78,10 @@ pub struct Server {
     listener: Listener,
     master: Arc<Master>,
     worker: Arc<Worker>,
+    peers: Arc<Peers>,
     limits: Limits,
     name: String,
+    ending: EndConfig,
 }
 
 impl Server {
@@ -125,7 +131,7 @@ impl Server {
         }));
         let master = Arc::new(Master::new(MasterConfig {
             task: worker.clone(),
-            peers,
+            peers: peers.clone(),
             limits: config.limits,
             budget: Budget::default(),
             random: machine::random,
@@ -134,8 +140,10 @@ impl Server {
             listener,
             master,
             worker,
+            peers,
             limits: config.limits,
             name,
+            ending: config.ending,
         })
     }
 
@@ -154,18 +162,47 @@ impl Server {
         &self.name
     }
 
-    /// Serves until `stop` resolves; then running steps end and open calls are answered.
-    pub async fn serve(self, stop: impl Future<Output = ()> + Send) -> Result<(), ServerError> {
+    /// Serves until `stop` resolves, until it is asked to stop, or until those it waits for are
+    /// done. Then steps under way end and open calls are answered.
+    pub async fn serve(
+        self,
+        stop: impl Future<Output = ()> + Send,
+    ) -> Result<EndReason, ServerError> {
+        let gate = Gate::new(&self.name);
+        let (order, mut orders) = watch::channel(None);
+        let control = Control {
+            task: self.name,
+            allow_remote: self.ending.allow_remote_stop,
+            drain: self.ending.drain,
+            gate: gate.clone(),
+            order,
+        };
         let shell = MasterShell::service(self.master.clone(), self.limits.message_bytes);
         let routes = tonic::service::Routes::new(shell)
-            .add_service(WorkerShell::service(self.worker.clone()));
-        let master = self.master;
-        let stop = async move {
-            stop.await;
-            master.shut_down();
+            .add_service(WorkerShell::service(self.worker.clone()))
+            .add_service(control.service());
+        let mut reason = EndReason::Stopped;
+        let end = async {
+            let mut drain = self.ending.drain;
+            let done = async {
+                match &self.ending.when_done {
+                    Some(when) => ending::done(when, &self.worker, &self.peers, &gate).await,
+                    None => std::future::pending().await,
+                }
+            };
+            tokio::select! {
+                () = stop => {}
+                () = done => reason = EndReason::Done,
+                Ok(order) = orders.wait_for(Option::is_some) => {
+                    drain = order.unwrap_or(drain);
+                    reason = EndReason::Asked;
+                }
+            }
+            ending::wind_down(&gate, &self.master, &self.peers, drain, &mut orders).await;
         };
-        downpour_net::serve(self.listener, routes, self.limits, stop)
+        downpour_net::serve(self.listener, routes, self.limits, gate.clone(), end)
             .await
-            .map_err(ServerError::Serve)
+            .map_err(ServerError::Serve)?;
+        Ok(reason)
     }
 }

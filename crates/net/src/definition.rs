@@ -349,6 +349,18 @@ impl Role {
         if settings.threads == Some(0) {
             return Err(value("--threads", 0, "at least 1"));
         }
+        if settings.exit_when_done != Some(true) {
+            for (name, given) in [
+                ("--done-after", settings.done_after.is_some()),
+                ("--wait-for", settings.wait_for.is_some()),
+            ] {
+                if given {
+                    return Err(DefinitionError::Contradiction(format!(
+                        "{name} means nothing without --exit-when-done"
+                    )));
+                }
+            }
+        }
         let listen = match &settings.bind {
             Some(bind) => listen_address(bind, &own)?,
             None => own,

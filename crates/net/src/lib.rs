@@ -4,12 +4,15 @@
 
 mod address;
 mod cluster;
+mod control;
 mod deadline;
 mod dedup;
 mod definition;
+mod gate;
 mod limits;
 mod master;
 mod peers;
+mod reach;
 mod remote;
 mod server;
 mod task;
@@ -17,11 +20,14 @@ mod tree;
 mod watch;
 
 pub use cluster::{ClusterError, ClusterSpec};
+pub use control::{Control, stop_task};
 pub use dedup::{RecentIds, RecentRequests};
 pub use definition::{Definition, DefinitionError, Role, parse_duration};
+pub use gate::Gate;
 pub use limits::Limits;
 pub use master::{MasterCalls, RemoteMaster};
 pub use peers::{Peers, task_name};
+pub use reach::Reach;
 pub use remote::RemoteTask;
 pub use server::{Listener, serve};
 pub use task::{

@@ -25,6 +25,8 @@ pub struct Peers {
     addresses: BTreeMap<String, String>,
     clients: Mutex<HashMap<String, Client>>,
     watches: Mutex<HashMap<String, Arc<Watch>>>,
+    /// Last words to tasks, which a process that ends should let out.
+    farewells: Mutex<Vec<tokio::task::AbortHandle>>,
     limits: Limits,
     runtime: tokio::runtime::Handle,
 }
@@ -47,6 +49,7 @@ impl Peers {
             addresses,
             clients: Mutex::default(),
             watches: Mutex::default(),
+            farewells: Mutex::default(),
             limits,
             runtime: tokio::runtime::Handle::current(),
         }
@@ -179,6 +182,25 @@ impl Peers {
             let reply = RecvTensorResponse::decode(reply.into_inner(), &Budget::default())?;
             Ok((!reply.is_dead).then_some(reply.tensor))
         })
+    }
+
+    /// Says something that nobody waits for, except a process that ends.
+    pub(crate) fn say_farewell(&self, future: impl Future<Output = ()> + Send + 'static) {
+        let handle = self.spawn(future);
+        let mut farewells = self.farewells.lock();
+        farewells.retain(|f| !f.is_finished());
+        farewells.push(handle);
+    }
+
+    /// Waits until the farewells so far are out, but not longer than `limit`.
+    pub async fn farewells(&self, limit: std::time::Duration) {
+        let said = async {
+            while self.farewells.lock().iter().any(|f| !f.is_finished()) {
+                tokio::time::sleep(std::time::Duration::from_millis(5)).await;
+            }
+        };
+        // Whoever does not listen will notice by itself.
+        let _ = tokio::time::timeout(limit, said).await;
     }
 
     /// Runs `future` beside whatever else is going on.

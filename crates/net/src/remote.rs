@@ -121,7 +121,7 @@ impl Task for RemoteTask {
             session_handle: session.to_owned(),
         };
         let client = self.peers.client(&self.name);
-        self.peers.spawn(async move {
+        self.peers.say_farewell(async move {
             if let (Ok(mut client), Ok(request)) = (client, request.encode()) {
                 let farewell = client.delete_worker_session(request);
                 // A task that is gone has forgotten already.

@@ -3,10 +3,12 @@
 use crate::Limits;
 use crate::address::split_address;
 use crate::deadline::Deadline;
+use crate::gate::{Gate, Gated};
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
+use std::sync::Arc;
 use std::task::{Context, Poll};
 use tokio::net::{TcpListener, TcpStream};
 use tonic::codegen::tokio_stream::Stream;
@@ -82,11 +84,13 @@ impl Stream for Incoming {
     }
 }
 
-/// Serves `routes` until `stop` resolves, then lets open calls end within the drain time.
+/// Serves `routes` behind `gate` until `stop` resolves, then lets open calls end within the drain
+/// time.
 pub async fn serve(
     listener: Listener,
     routes: Routes,
     limits: Limits,
+    gate: Arc<Gate>,
     stop: impl Future<Output = ()> + Send,
 ) -> Result<(), tonic::transport::Error> {
     let (tx, rx) = tokio::sync::oneshot::channel::<()>();
@@ -104,6 +108,9 @@ pub async fn serve(
         .http2_max_pending_accept_reset_streams(Some(limits.pending_resets))
         .http2_max_header_list_size(limits.header_bytes)
         .http2_keepalive_interval(Some(limits.keepalive))
+        .layer(tower_layer::layer_fn(move |inner| {
+            Gated::new(inner, gate.clone())
+        }))
         .layer(tower_layer::layer_fn(Deadline::new))
         .add_routes(routes)
         .serve_with_incoming_shutdown(incoming, async {

@@ -3,12 +3,16 @@
 //! [`Worker`] implements `downpour_net::Task` for the process it lives in. It does not know which
 //! kernels exist (a `Registry` is handed in), nor who asks.
 
+mod ending;
 mod lifecycle;
 mod partial;
 mod remote_rendezvous;
+mod roll;
 mod service;
 mod stats;
 mod worker;
 
+pub use ending::{Ending, Patience, Verdict};
+pub use roll::Attendance;
 pub use service::WorkerShell;
 pub use worker::{Worker, WorkerConfig};

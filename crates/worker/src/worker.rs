@@ -4,6 +4,7 @@
 use crate::lifecycle::{Bounds, Effect, Event, Lifecycle, Parts, RunId, Start};
 use crate::partial::LocalPartialStep;
 use crate::remote_rendezvous::PeerSource;
+use crate::roll::{Attendance, Roll};
 use crate::stats::device_stats;
 use downpour_graph::{Graph, Result, Status};
 use downpour_net::{
@@ -41,6 +42,7 @@ pub struct WorkerConfig {
 pub struct Worker {
     pub(crate) config: WorkerConfig,
     pub(crate) life: Life,
+    roll: Roll,
 }
 
 /// The machine, and the lock that only [`Life::tell`] takes.
@@ -130,7 +132,13 @@ impl Worker {
         Worker {
             config,
             life: Life(Arc::new(Mutex::new(life))),
+            roll: Roll::default(),
         }
+    }
+
+    /// Who has used this task.
+    pub fn attendance(&self) -> Attendance {
+        self.roll.attendance()
     }
 
     /// Asks the machine to start a run.
@@ -243,6 +251,9 @@ impl Worker {
             master: (session.master_task.clone(), session.master_incarnation),
             session: Arc::new(made),
         });
+        let master = &session.master_task;
+        self.roll
+            .enter(&session.handle, master, session.master_incarnation);
         Ok(())
     }
 
@@ -306,6 +317,7 @@ impl Task for Worker {
     }
 
     fn delete_session(&self, session: &str) {
+        self.roll.leave(session);
         self.life.tell(Event::Delete { handle: session });
     }
 

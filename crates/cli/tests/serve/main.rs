@@ -6,6 +6,7 @@
 #[path = "../../../downpour/tests/common/mod.rs"]
 #[allow(dead_code, reason = "shared with other tests")]
 mod common;
+mod ending;
 mod process;
 mod reach;
 mod settings;

@@ -59,8 +59,19 @@ impl Task {
         line
     }
 
+    /// Sends a signal, as in `TERM`.
+    pub(crate) fn signal(&self, name: &str) {
+        let id = self.child.id().to_string();
+        let sent = Command::new("kill").args(["-s", name, &id]).status();
+        assert!(sent.unwrap().success());
+    }
+
+    /// Whether it has ended.
+    pub(crate) fn has_ended(&mut self) -> bool {
+        self.child.try_wait().unwrap().is_some()
+    }
+
     /// Waits for its end; returns its exit code and what else it printed.
-    #[allow(dead_code, reason = "used once tasks end by themselves")]
     pub(crate) fn wait(&mut self) -> (Option<i32>, String) {
         let mut rest = String::new();
         self.stdout.read_to_string(&mut rest).unwrap();

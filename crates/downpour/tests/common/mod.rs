@@ -21,6 +21,7 @@ pub(crate) async fn start() -> SocketAddr {
         limits: Limits::default(),
         threads: Some(2),
         console: None,
+        ending: Default::default(),
     };
     let server = Server::bind(config).await.unwrap();
     let address = server.address();
@@ -52,6 +53,7 @@ pub(crate) async fn start_task(
         limits,
         threads: Some(2),
         console: None,
+        ending: Default::default(),
     };
     let server = Server::bind(config).await.unwrap();
     tokio::spawn(server.serve(std::future::pending()));

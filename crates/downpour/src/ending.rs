@@ -1,0 +1,157 @@
+//! How a task ends: who may end it, and what happens then. The rule for being done is the worker's
+//! (`downpour_worker::Ending`), the door is `downpour_net::Gate`; here they meet the clock.
+
+use downpour_master::Master;
+use downpour_net::{Gate, Peers, task_name};
+use downpour_worker::{Ending, Patience, Verdict, Worker};
+use std::sync::Arc;
+use std::time::Duration;
+use tokio::sync::watch;
+use tokio::time::Instant;
+use tracing::{info, warn};
+
+/// How a task ends.
+#[derive(Clone, Debug)]
+pub struct EndConfig {
+    /// How long steps under way may take when the task stops. Below the half minute that
+    /// Kubernetes gives a process.
+    pub drain: Duration,
+    /// Ends by itself when these are done.
+    pub when_done: Option<WhenDone>,
+    /// Whether other machines may stop it.
+    pub allow_remote_stop: bool,
+}
+
+impl Default for EndConfig {
+    fn default() -> EndConfig {
+        EndConfig {
+            drain: Duration::from_secs(20),
+            when_done: None,
+            allow_remote_stop: false,
+        }
+    }
+}
+
+/// Whose end is the task's end.
+#[derive(Clone, Debug)]
+pub struct WhenDone {
+    /// Tasks whose masters must have been here and be done: job and index.
+    pub wait_for: Vec<(String, u32)>,
+    /// How long they must have been done.
+    pub grace: Duration,
+}
+
+/// How long they must have been done if nothing else is said: longer than the 30 s after which
+/// TensorFlow's session manager looks again whether the chief has initialised the variables.
+pub const DONE_GRACE: Duration = Duration::from_secs(40);
+
+/// Why a server ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[non_exhaustive]
+pub enum EndReason {
+    /// Whoever started it said so.
+    Stopped,
+    /// The control service was asked to stop it.
+    Asked,
+    /// Those it waits for are done.
+    Done,
+}
+
+/// How long last answers and farewells to other tasks may take.
+const FAREWELLS: Duration = Duration::from_secs(1);
+
+/// Resolves when those the task waits for are done.
+pub(crate) async fn done(when: &WhenDone, worker: &Worker, peers: &Arc<Peers>, gate: &Gate) {
+    let patience = Patience {
+        grace: when.grace,
+        lost: when.grace * 3,
+    };
+    let wanted = when.wait_for.iter();
+    let wanted = wanted.map(|(job, task)| task_name(job, *task)).collect();
+    let mut ending = Ending::new(wanted, patience);
+    let pause = (when.grace / 10).clamp(Duration::from_millis(20), Duration::from_secs(2));
+    let start = Instant::now();
+    let mut said = Verdict::Quiet;
+    loop {
+        tokio::time::sleep(pause).await;
+        ask(&mut ending, worker, peers, start, patience.lost / 4).await;
+        let verdict = ending.look(start.elapsed(), &worker.attendance(), gate.busy() > 0);
+        if verdict != said {
+            tell(peers.own(), &verdict, worker);
+            said = verdict;
+        }
+        if said == Verdict::Done {
+            return;
+        }
+    }
+}
+
+/// Asks masters that have sessions here whether they are still there.
+async fn ask(
+    ending: &mut Ending,
+    worker: &Worker,
+    peers: &Arc<Peers>,
+    start: Instant,
+    limit: Duration,
+) {
+    let roll = worker.attendance();
+    let mut asked = tokio::task::JoinSet::new();
+    for (master, open) in &roll.masters {
+        // Of a master outside the cluster nothing can be known.
+        if open.is_empty() || master == peers.own() || peers.address(master).is_none() {
+            continue;
+        }
+        let (peers, master) = (peers.clone(), master.clone());
+        asked.spawn(async move {
+            let reach = peers.reach(&master, limit).await;
+            (master, reach)
+        });
+    }
+    while let Some(answer) = asked.join_next().await {
+        if let Ok((master, reach)) = answer {
+            ending.answered(start.elapsed(), &master, &roll, &reach);
+        }
+    }
+}
+
+fn tell(own: &str, verdict: &Verdict, worker: &Worker) {
+    match verdict {
+        Verdict::Unseen(tasks) if !worker.attendance().masters.is_empty() => warn!(
+            "{own} exits when all are done, but {} never opened a session here: still waiting",
+            tasks.join(", ")
+        ),
+        Verdict::Unseen(tasks) => info!("{own} waits for {}", tasks.join(", ")),
+        Verdict::Busy(tasks) => info!("{own} is used by {}", tasks.join(", ")),
+        Verdict::Quiet => info!("{own} is used by nobody"),
+        Verdict::Done => info!("{own} is done"),
+    }
+}
+
+/// Lets steps under way end, at most for `drain`, and answers the rest; then ends the sessions.
+/// Another order may shorten the time.
+pub(crate) async fn wind_down(
+    gate: &Gate,
+    master: &Master,
+    peers: &Peers,
+    drain: Duration,
+    orders: &mut watch::Receiver<Option<Duration>>,
+) {
+    gate.drain();
+    let mut deadline = Instant::now() + drain;
+    loop {
+        tokio::select! {
+            () = gate.idle() => break,
+            () = tokio::time::sleep_until(deadline) => break,
+            Ok(()) = orders.changed() => {
+                if let Some(shorter) = *orders.borrow_and_update() {
+                    deadline = deadline.min(Instant::now() + shorter);
+                }
+            }
+        }
+    }
+    gate.cut();
+    // Their answers go out before the sessions end, which would answer otherwise.
+    let _ = tokio::time::timeout(FAREWELLS, gate.empty()).await;
+    master.shut_down();
+    peers.farewells(FAREWELLS).await;
+}

@@ -1,0 +1,37 @@
+//! Whether another task is there, asked without waiting for it.
+
+use crate::Peers;
+use downpour_graph::Code;
+use downpour_wire::messages::GetStatusResponse;
+use downpour_wire::{Budget, WireMessage as _, from_tonic, proto};
+use std::time::Duration;
+
+/// How a task answers.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Reach {
+    /// It is there; these are the incarnations of its devices, if it said so.
+    Answers(Vec<u64>),
+    /// It is not, or nothing can be heard of it.
+    Away,
+}
+
+impl Peers {
+    /// Asks a task for its status.
+    pub async fn reach(&self, task: &str, limit: Duration) -> Reach {
+        let Ok(mut client) = self.client(task) else {
+            return Reach::Away;
+        };
+        let asked = client.get_status(proto::GetStatusRequest {});
+        match tokio::time::timeout(limit, asked).await {
+            Ok(Ok(reply)) => {
+                let reply = GetStatusResponse::decode(reply.into_inner(), &Budget::default());
+                let devices = reply.map(|r| r.devices).unwrap_or_default();
+                Reach::Answers(devices.iter().map(|d| d.incarnation).collect())
+            }
+            Ok(Err(e)) if from_tonic(&e).code == Code::Unavailable => Reach::Away,
+            // A task that refuses the question is there.
+            Ok(Err(_)) => Reach::Answers(Vec::new()),
+            Err(_) => Reach::Away,
+        }
+    }
+}

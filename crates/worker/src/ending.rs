@@ -1,0 +1,275 @@
+//! When a task's work is done: the rule behind `--exit-when-done`. Pure: who is here and who
+//! answers is handed in, with the time; nothing is asked, nothing ends here.
+//!
+//! A task is done when every master it waits for has opened a session here at some time, no session
+//! is open any more, and that has stayed so for a while. The while must outlast the pauses of
+//! clients that are not done: TensorFlow's close a session and open another 30 s later when they
+//! wait for the chief's variables, and after a failure they close it before they recover.
+//! A master that dies leaves its sessions open. They count until it has been away for longer, in
+//! which it could have been restarted.
+//!
+//! ```text
+//! waiting ──all seen, none open──► quiet ──grace over──► done
+//!    ▲                               │
+//!    └──────── any session ──────────┘
+//! ```
+
+use crate::roll::Attendance;
+use downpour_net::Reach;
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+/// How long to wait for what.
+#[derive(Clone, Copy, Debug)]
+pub struct Patience {
+    /// How long no session must have been open.
+    pub grace: Duration,
+    /// How long a master with open sessions must have been away before they count as closed.
+    pub lost: Duration,
+}
+
+/// Decides when a task is done. Times are since any fixed moment.
+pub struct Ending {
+    patience: Patience,
+    /// Masters that must have been here.
+    wanted: BTreeSet<String>,
+    /// Since when masters do not answer, or answer with another life than their sessions'.
+    away: BTreeMap<String, Duration>,
+    changes: u64,
+    quiet_since: Option<Duration>,
+}
+
+/// What is the case.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Verdict {
+    /// These masters have not been here yet.
+    Unseen(Vec<String>),
+    /// These have sessions open, or something is under way (then it may be nobody).
+    Busy(Vec<String>),
+    /// No session is open, not for long enough yet.
+    Quiet,
+    /// Done.
+    Done,
+}
+
+impl Ending {
+    /// Waits for these masters, `/job:J/replica:0/task:N`.
+    pub fn new(wanted: BTreeSet<String>, patience: Patience) -> Ending {
+        Ending {
+            patience,
+            wanted,
+            away: BTreeMap::new(),
+            changes: 0,
+            quiet_since: None,
+        }
+    }
+
+    /// Takes note of how a master answered when asked.
+    pub fn answered(&mut self, now: Duration, master: &str, roll: &Attendance, reach: &Reach) {
+        let lives = roll.masters.get(master).map_or(&[][..], Vec::as_slice);
+        let is_there = match reach {
+            Reach::Away => false,
+            // One that does not tell its life is believed.
+            Reach::Answers(known) => {
+                known.is_empty() || lives.iter().all(|life| known.contains(life))
+            }
+        };
+        match is_there {
+            true => drop(self.away.remove(master)),
+            false => drop(self.away.entry(master.to_owned()).or_insert(now)),
+        }
+    }
+
+    /// Decides. `busy` says that something is under way that may yet become a session.
+    pub fn look(&mut self, now: Duration, roll: &Attendance, busy: bool) -> Verdict {
+        let changed = std::mem::replace(&mut self.changes, roll.changes) != roll.changes;
+        let is_lost = |master: &String| {
+            let since = self.away.get(master);
+            since.is_some_and(|t| now.saturating_sub(*t) >= self.patience.lost)
+        };
+        let open: Vec<String> = roll
+            .masters
+            .iter()
+            .filter(|(master, lives)| !lives.is_empty() && !is_lost(master))
+            .map(|(master, _)| master.clone())
+            .collect();
+        if busy || !open.is_empty() {
+            self.quiet_since = None;
+            return Verdict::Busy(open);
+        }
+        let unseen: Vec<String> = self
+            .wanted
+            .iter()
+            .filter(|m| !roll.masters.contains_key(*m))
+            .cloned()
+            .collect();
+        if !unseen.is_empty() {
+            self.quiet_since = None;
+            return Verdict::Unseen(unseen);
+        }
+        if changed {
+            // A session that came and went between two looks.
+            self.quiet_since = None;
+        }
+        let since = *self.quiet_since.get_or_insert(now);
+        match now.saturating_sub(since) >= self.patience.grace {
+            true => Verdict::Done,
+            false => Verdict::Quiet,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::roll::Roll;
+
+    const W0: &str = "/job:worker/replica:0/task:0";
+    const W1: &str = "/job:worker/replica:0/task:1";
+
+    fn at(seconds: u64) -> Duration {
+        Duration::from_secs(seconds)
+    }
+
+    struct Test {
+        roll: Roll,
+        ending: Ending,
+    }
+
+    impl Test {
+        fn new() -> Test {
+            let patience = Patience {
+                grace: at(40),
+                lost: at(120),
+            };
+            let wanted = [W0, W1].map(str::to_owned).into();
+            Test {
+                roll: Roll::default(),
+                ending: Ending::new(wanted, patience),
+            }
+        }
+
+        fn look(&mut self, seconds: u64) -> Verdict {
+            let roll = self.roll.attendance();
+            self.ending.look(at(seconds), &roll, false)
+        }
+
+        fn answers(&mut self, seconds: u64, master: &str, reach: Reach) {
+            let roll = self.roll.attendance();
+            self.ending.answered(at(seconds), master, &roll, &reach);
+        }
+    }
+
+    #[test]
+    fn done_when_all_have_been_here_and_stay_away() {
+        let mut test = Test::new();
+        assert_eq!(test.look(0), Verdict::Unseen(vec![W0.into(), W1.into()]));
+        test.roll.enter("a", W0, 1);
+        assert_eq!(test.look(1), Verdict::Busy(vec![W0.into()]));
+        test.roll.leave("a");
+        // The other has not begun: it may be slow to start.
+        assert_eq!(test.look(1000), Verdict::Unseen(vec![W1.into()]));
+        test.roll.enter("b", W1, 2);
+        assert_eq!(test.look(1001), Verdict::Busy(vec![W1.into()]));
+        test.roll.leave("b");
+        assert_eq!(test.look(1002), Verdict::Quiet);
+        assert_eq!(test.look(1041), Verdict::Quiet);
+        assert_eq!(test.look(1042), Verdict::Done);
+    }
+
+    #[test]
+    fn a_session_that_is_made_again_starts_the_wait_again() {
+        let mut test = Test::new();
+        for (handle, master) in [("a", W0), ("b", W1)] {
+            test.roll.enter(handle, master, 1);
+            test.roll.leave(handle);
+        }
+        assert_eq!(test.look(0), Verdict::Quiet);
+        // As a worker does that waits for the chief's variables: open, not ready, close, 30 s.
+        test.roll.enter("c", W1, 1);
+        assert_eq!(test.look(30), Verdict::Busy(vec![W1.into()]));
+        test.roll.leave("c");
+        assert_eq!(test.look(31), Verdict::Quiet);
+        // And one so short that nobody looked meanwhile.
+        test.roll.enter("d", W1, 1);
+        test.roll.leave("d");
+        assert_eq!(test.look(61), Verdict::Quiet);
+        assert_eq!(test.look(100), Verdict::Quiet);
+        assert_eq!(test.look(101), Verdict::Done);
+    }
+
+    #[test]
+    fn something_under_way_is_not_quiet() {
+        let mut test = Test::new();
+        for (handle, master) in [("a", W0), ("b", W1)] {
+            test.roll.enter(handle, master, 1);
+            test.roll.leave(handle);
+        }
+        assert_eq!(test.look(0), Verdict::Quiet);
+        let roll = test.roll.attendance();
+        assert_eq!(
+            test.ending.look(at(39), &roll, true),
+            Verdict::Busy(Vec::new())
+        );
+        assert_eq!(test.look(40), Verdict::Quiet);
+        assert_eq!(test.look(80), Verdict::Done);
+    }
+
+    #[test]
+    fn a_master_that_died_counts_as_gone_only_after_long() {
+        let mut test = Test::new();
+        test.roll.enter("a", W0, 1);
+        test.roll.enter("b", W1, 1);
+        test.roll.leave("b");
+        test.answers(10, W0, Reach::Answers(vec![1]));
+        test.answers(20, W0, Reach::Away);
+        test.answers(60, W0, Reach::Away);
+        assert_eq!(test.look(139), Verdict::Busy(vec![W0.into()]));
+        assert_eq!(test.look(140), Verdict::Quiet);
+        assert_eq!(test.look(180), Verdict::Done);
+    }
+
+    #[test]
+    fn one_that_comes_back_in_time_is_not_gone() {
+        let mut test = Test::new();
+        test.roll.enter("a", W0, 1);
+        test.roll.enter("b", W1, 1);
+        test.roll.leave("b");
+        test.answers(0, W0, Reach::Away);
+        // It was only cut off: the session goes on.
+        test.answers(100, W0, Reach::Answers(vec![1]));
+        test.answers(110, W0, Reach::Away);
+        assert_eq!(test.look(229), Verdict::Busy(vec![W0.into()]));
+        // Restarted: its old session will never be closed, but its client may come again.
+        test.answers(115, W0, Reach::Answers(vec![2]));
+        test.roll.enter("c", W0, 2);
+        test.answers(225, W0, Reach::Answers(vec![2]));
+        assert_eq!(test.look(1000), Verdict::Busy(vec![W0.into()]));
+        test.roll.leave("c");
+        assert_eq!(test.look(1001), Verdict::Quiet);
+    }
+
+    #[test]
+    fn a_restarted_master_whose_client_never_returns_is_gone_after_long() {
+        let mut test = Test::new();
+        test.roll.enter("a", W0, 1);
+        test.roll.enter("b", W1, 1);
+        test.roll.leave("b");
+        test.answers(0, W0, Reach::Answers(vec![7]));
+        assert_eq!(test.look(119), Verdict::Busy(vec![W0.into()]));
+        assert_eq!(test.look(120), Verdict::Quiet);
+    }
+
+    #[test]
+    fn sessions_of_others_count_too() {
+        let mut test = Test::new();
+        for (handle, master) in [("a", W0), ("b", W1)] {
+            test.roll.enter(handle, master, 1);
+            test.roll.leave(handle);
+        }
+        test.roll.enter("c", "", 0);
+        assert_eq!(test.look(100), Verdict::Busy(vec![String::new()]));
+        test.roll.leave("c");
+        assert_eq!(test.look(101), Verdict::Quiet);
+    }
+}

@@ -1,0 +1,96 @@
+//! Who has used this task: every session by the master that opened it, and every master that ever
+//! did. Kept beside the sessions themselves for whoever decides when the task is done.
+
+use parking_lot::Mutex;
+use std::collections::{BTreeMap, BTreeSet, HashMap};
+
+/// The sessions of a task, by their masters.
+#[derive(Default)]
+pub(crate) struct Roll(Mutex<Entries>);
+
+#[derive(Default)]
+struct Entries {
+    /// Handle → master and its incarnation.
+    open: HashMap<String, (String, u64)>,
+    /// Masters that opened a session at some time.
+    seen: BTreeSet<String>,
+    changes: u64,
+}
+
+/// Most masters that are remembered: tasks of a cluster, not whatever a request names.
+const MAX_SEEN: usize = 100_000;
+
+/// The roll at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Attendance {
+    /// Every master that ever opened a session, with the incarnations behind its open ones.
+    pub masters: BTreeMap<String, Vec<u64>>,
+    /// Grows with every session that is opened or closed.
+    pub changes: u64,
+}
+
+impl Roll {
+    /// A session was opened. What a former life of its master left behind is over.
+    pub(crate) fn enter(&self, handle: &str, master: &str, incarnation: u64) {
+        let mut entries = self.0.lock();
+        entries.changes += 1;
+        if !master.is_empty() {
+            let open = &mut entries.open;
+            open.retain(|_, (name, life)| name != master || *life == incarnation);
+        }
+        let value = (master.to_owned(), incarnation);
+        entries.open.insert(handle.to_owned(), value);
+        if entries.seen.len() < MAX_SEEN {
+            entries.seen.insert(master.to_owned());
+        }
+    }
+
+    /// A session was closed; unknown ones are fine.
+    pub(crate) fn leave(&self, handle: &str) {
+        let mut entries = self.0.lock();
+        if entries.open.remove(handle).is_some() {
+            entries.changes += 1;
+        }
+    }
+
+    pub(crate) fn attendance(&self) -> Attendance {
+        let entries = self.0.lock();
+        let mut masters: BTreeMap<String, Vec<u64>> = entries
+            .seen
+            .iter()
+            .map(|name| (name.clone(), Vec::new()))
+            .collect();
+        for (master, incarnation) in entries.open.values() {
+            masters
+                .entry(master.clone())
+                .or_default()
+                .push(*incarnation);
+        }
+        Attendance {
+            masters,
+            changes: entries.changes,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn masters_come_and_go() {
+        let roll = Roll::default();
+        roll.enter("a", "w0", 1);
+        roll.enter("b", "w0", 1);
+        roll.enter("c", "w1", 5);
+        roll.leave("c");
+        roll.leave("unknown");
+        let now = roll.attendance();
+        assert_eq!(now.masters["w0"], [1, 1]);
+        assert_eq!(now.masters["w1"], [0u64; 0]);
+        assert_eq!(now.changes, 4);
+        // Another life of the same master: the old sessions will never be closed.
+        roll.enter("d", "w0", 2);
+        assert_eq!(roll.attendance().masters["w0"], [2]);
+    }
+}
