@@ -263,6 +263,11 @@ impl Variable {
         self.0.trainable
     }
 
+    /// Whether checkpoints keep it.
+    pub fn is_saved(&self) -> bool {
+        self.0.saved
+    }
+
     /// Gives it a value.
     #[track_caller]
     pub fn assign(&self, value: &Output) -> Operation {

@@ -105,6 +105,7 @@ pub(crate) struct Request {
     pub(crate) feeds: Vec<String>,
     pub(crate) fetches: Vec<String>,
     pub(crate) targets: Vec<String>,
+    pub(crate) timeout: Option<Duration>,
 }
 
 impl Session {
@@ -206,7 +207,7 @@ impl Session {
             fetch: request.fetches.clone(),
             target: request.targets.clone(),
             run_options: RunOptions {
-                timeout: self.limit,
+                timeout: request.timeout,
                 ..Default::default()
             },
             ..Default::default()

@@ -48,20 +48,25 @@ impl Run {
         self
     }
 
+    /// Whether it runs an operation by name.
+    pub fn runs(&self, operation: &Operation) -> bool {
+        self.targets.contains(&operation.name())
+    }
+
     /// Longest time the step may take.
     pub fn timeout(&mut self, timeout: Duration) -> &mut Run {
         self.timeout = Some(timeout);
         self
     }
 
-    fn as_step(&self, session: &Session, trace_level: TraceLevel) -> RunStepRequest {
+    fn as_traced(&self, session: &Session) -> RunStepRequest {
         RunStepRequest {
             session_handle: session.handle.clone(),
             feed: self.feeds.clone(),
             fetch: self.fetches.clone(),
             target: self.targets.clone(),
             options: RunOptions {
-                trace_level,
+                trace_level: TraceLevel::FullTrace,
                 timeout: self.timeout.or(session.limit()),
                 ..Default::default()
             },
@@ -83,15 +88,12 @@ impl Session {
     /// Runs a step; the values of what it fetches, in order.
     pub fn execute(&self, run: &Run) -> Result<Vec<Tensor>> {
         self.ready(run)?;
-        // Callables have the bound that the session had when they were prepared.
-        if run.timeout.is_some() {
-            return Ok(self.whole(run, TraceLevel::NoTrace)?.values);
-        }
         let (feeds, feed): (Vec<String>, Vec<Tensor>) = run.feeds.iter().cloned().unzip();
         let handle = self.prepared(&Request {
             feeds,
             fetches: run.fetches.clone(),
             targets: run.targets.clone(),
+            timeout: run.timeout.or(self.limit()),
         })?;
         let call = self.master.clone().run_callable(RunCallableRequest {
             session_handle: self.handle.clone(),
@@ -99,14 +101,21 @@ impl Session {
             feed,
             request_id: 0,
         });
-        let reply = wait(limited(self.limit(), "the step", call))?;
+        let reply = wait(limited(run.timeout.or(self.limit()), "the step", call))?;
         Ok(reply.fetch)
     }
 
     /// Runs a step and records what each operation did, on every task.
     pub fn trace(&self, run: &Run) -> Result<Traced> {
         self.ready(run)?;
-        self.whole(run, TraceLevel::FullTrace)
+        let request = run.as_traced(self);
+        let limit = request.options.timeout;
+        let call = self.master.clone().run_step(request);
+        let reply = wait(limited(limit, "the step", call))?;
+        Ok(Traced {
+            values: in_order(&run.fetches, reply.tensors)?,
+            metadata: reply.metadata,
+        })
     }
 
     /// Refuses what was fed wrongly; sends what was built since the last step.
@@ -115,17 +124,6 @@ impl Session {
             Some(broken) => Err(broken.clone()),
             None => self.extend(),
         }
-    }
-
-    fn whole(&self, run: &Run, level: TraceLevel) -> Result<Traced> {
-        let request = run.as_step(self, level);
-        let limit = request.options.timeout;
-        let call = self.master.clone().run_step(request);
-        let reply = wait(limited(limit, "the step", call))?;
-        Ok(Traced {
-            values: in_order(&run.fetches, reply.tensors)?,
-            metadata: reply.metadata,
-        })
     }
 }
 

@@ -6,9 +6,11 @@ mod monitored;
 mod optimizer;
 mod ready;
 mod saver;
+mod sync;
 
 pub use monitored::{Every, MonitoredSession, MonitoredStep, Supervision};
 pub use optimizer::{
     Adam, GradientDescent, Minimize, Momentum, Optimizer, Rate, Slots, Update, global_step,
 };
 pub use saver::{Saver, SaverBuilder, latest_checkpoint, read_checkpoint};
+pub use sync::{SyncHook, SyncReplicas, SyncTraining};

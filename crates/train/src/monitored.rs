@@ -106,6 +106,12 @@ impl Supervision {
             Some(init) => init,
             None => self.graph.initialize_variables(),
         };
+        let unsaved: Vec<Operation> = {
+            let all = self.graph.variables().into_iter();
+            let unsaved = all.filter(|v| !v.is_saved());
+            unsaved.map(|v| v.initializer().clone()).collect()
+        };
+        let init_unsaved = self.graph.group("init_unsaved", &unsaved);
         let saver = match (&self.dir, self.is_chief) {
             (Some(_), true) => {
                 let saver = Saver::builder(&self.graph).keep(self.keep);
@@ -128,6 +134,7 @@ impl Supervision {
                 patience: self.patience,
                 saver,
                 init,
+                init_unsaved,
             },
             hooks: self.hooks,
             step: step.value().clone(),
@@ -155,6 +162,8 @@ struct Creator {
     saver: Option<Arc<Saver>>,
     ready: Ready,
     init: Operation,
+    /// Gives first values to what checkpoints do not keep.
+    init_unsaved: Operation,
 }
 
 impl Creator {
@@ -204,7 +213,9 @@ impl Creator {
             (Some(saver), Some(dir)) => saver.restore_latest(&session, dir)?,
             _ => None,
         };
-        if restored.is_none() {
+        if restored.is_some() {
+            session.run(&self.init_unsaved)?;
+        } else {
             if missing.len() < self.graph.variables().len() {
                 warn!("variables were lost and there is no checkpoint: training begins anew");
             }

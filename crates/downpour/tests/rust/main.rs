@@ -1,6 +1,7 @@
 //! Graphs built, differentiated and trained from Rust, on real servers.
 
 mod supervision;
+mod sync;
 
 use downpour::train::{Minimize, Momentum};
 use downpour::{DType, Graph, Init, LocalCluster, Server, ServerConfig, Session, SessionOptions};

@@ -1,0 +1,208 @@
+//! The chief's part: a thread that gathers workers' gradients and updates the model.
+
+use super::members::Members;
+use super::{END, Parts, SyncReplicas};
+use crate::hooks::integer;
+use crate::monitored::is_loss;
+use downpour_build::{Code, Output, Result, Status};
+use downpour_client::Session;
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+use tracing::{error, info, warn};
+
+/// How long the chief waits for a gradient before it looks who is still there.
+const LOOK: Duration = Duration::from_millis(500);
+
+/// Gathers gradients, on a thread of its own for each session.
+pub(crate) struct Chief {
+    settings: SyncReplicas,
+    parts: Arc<Parts>,
+    applied: Output,
+    global_step: Output,
+    missing: Arc<Mutex<Vec<String>>>,
+    running: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+}
+
+impl Chief {
+    pub(crate) fn new(
+        settings: SyncReplicas,
+        parts: Arc<Parts>,
+        applied: Output,
+        global_step: Output,
+        missing: Arc<Mutex<Vec<String>>>,
+    ) -> Chief {
+        Chief {
+            settings,
+            parts,
+            applied,
+            global_step,
+            missing,
+            running: None,
+        }
+    }
+
+    /// Begins on a new session.
+    pub(crate) fn start(&mut self, session: &Arc<Session>) -> Result<()> {
+        self.halt();
+        let step = integer(&session.fetch(&self.global_step)?)?;
+        let reset = session.step().feed(&self.parts.step_to_reset, step);
+        reset.target(&self.parts.reset).run()?;
+        let go_on = Arc::new(AtomicBool::new(true));
+        let mut gathering = Gathering {
+            members: Members::new(
+                self.settings.replicas,
+                self.settings.aggregate,
+                self.settings.patience,
+                self.settings.lease,
+                Instant::now(),
+            ),
+            settings: self.settings.clone(),
+            parts: self.parts.clone(),
+            applied: self.applied.clone(),
+            session: session.clone(),
+            missing: self.missing.clone(),
+            go_on: go_on.clone(),
+            looked: Instant::now(),
+        };
+        // Whoever waits for a token of the last chief's gets one of this step.
+        gathering.give_all(step)?;
+        let thread = std::thread::Builder::new().name("sync-chief".to_owned());
+        let thread = thread.spawn(move || match gathering.run(step) {
+            Ok(()) => {}
+            Err(why) if is_loss(&why) || why.code == Code::Cancelled => {
+                info!(%why, "gathering gradients ended with its session");
+            }
+            Err(why) => error!(%why, "gathering gradients failed"),
+        });
+        let thread = thread.map_err(|e| Status::unavailable(e.to_string()))?;
+        self.running = Some((go_on, thread));
+        Ok(())
+    }
+
+    /// Ends training for all.
+    pub(crate) fn stop(&mut self, session: &Arc<Session>) -> Result<()> {
+        self.halt();
+        let mut step = session.step().feed(&self.parts.token_to_give, END);
+        for give in &self.parts.give {
+            step = step.target(give);
+        }
+        step.run()
+    }
+
+    /// Ends the thread; it looks up at least every [`LOOK`].
+    fn halt(&mut self) {
+        if let Some((go_on, thread)) = self.running.take() {
+            go_on.store(false, Ordering::Relaxed);
+            // A panic of the thread was reported when it happened.
+            let _ = thread.join();
+        }
+    }
+}
+
+impl Drop for Chief {
+    fn drop(&mut self) {
+        self.halt();
+    }
+}
+
+/// The loop of one session.
+struct Gathering {
+    settings: SyncReplicas,
+    parts: Arc<Parts>,
+    applied: Output,
+    session: Arc<Session>,
+    missing: Arc<Mutex<Vec<String>>>,
+    go_on: Arc<AtomicBool>,
+    members: Members,
+    looked: Instant,
+}
+
+impl Gathering {
+    fn run(&mut self, mut step: i64) -> Result<()> {
+        self.members.begin(step, Instant::now());
+        while self.go_on.load(Ordering::Relaxed) {
+            if let Some(count) = self.members.complete(Instant::now()) {
+                step = self.apply(count)?;
+                self.members.begin(step, Instant::now());
+                continue;
+            }
+            self.wait()?;
+            if self.looked.elapsed() >= LOOK {
+                self.look()?;
+            }
+        }
+        Ok(())
+    }
+
+    /// Waits a while for one worker's gradients.
+    fn wait(&mut self) -> Result<()> {
+        let [worker, step] = &self.parts.arrived;
+        let arrived = self.session.step().timeout(LOOK).fetch_all([worker, step]);
+        match arrived {
+            Ok([worker, step]) => {
+                let worker = usize::try_from(integer(&worker)?).unwrap_or(usize::MAX);
+                self.members
+                    .arrived(worker, integer(&step)?, Instant::now());
+                Ok(())
+            }
+            Err(e) if e.code == Code::DeadlineExceeded => Ok(()),
+            Err(e) => Err(e),
+        }
+    }
+
+    /// Looks who beats, and says who is waited for.
+    fn look(&mut self) -> Result<()> {
+        self.looked = Instant::now();
+        let (beats, left) = (&self.parts.beats, &self.parts.left);
+        let [beats, left] = self.session.step().fetch_all([beats, left])?;
+        let counts = |t: &downpour_build::Tensor| -> Result<Vec<i64>> {
+            let values = t.as_slice::<i64>().map(<[i64]>::to_vec);
+            values.map_err(|e| Status::internal(e.to_string()))
+        };
+        let now = Instant::now();
+        self.members.heard(&counts(&beats)?, &counts(&left)?, now);
+        let missing = self.members.missing(now);
+        // If it was only word of their gradients that was lost, they wait for this in vain.
+        self.give(self.members.step(), &missing)?;
+        let names: Vec<String> = missing
+            .iter()
+            .map(|w| format!("/job:{}/task:{w}", self.settings.name))
+            .collect();
+        let mut told = self.missing.lock();
+        if *told != names {
+            if !names.is_empty() {
+                warn!("synchronous training waits for {}", names.join(", "));
+            }
+            *told = names;
+        }
+        Ok(())
+    }
+
+    /// Updates the model by the mean of `count` gradients; the new step.
+    fn apply(&mut self, count: usize) -> Result<i64> {
+        let required = i32::try_from(count).unwrap_or(i32::MAX);
+        let step = self.session.step().feed(&self.parts.required, required);
+        let step = integer(&step.fetch(&self.applied)?)?;
+        self.give_all(step)?;
+        Ok(step)
+    }
+
+    /// Gives a token to all who take part.
+    fn give_all(&self, token: i64) -> Result<()> {
+        self.give(token, &self.members.present(Instant::now()))
+    }
+
+    fn give(&self, token: i64, workers: &[usize]) -> Result<()> {
+        if workers.is_empty() {
+            return Ok(());
+        }
+        let mut step = self.session.step().feed(&self.parts.token_to_give, token);
+        for &worker in workers {
+            step = step.target(&self.parts.give[worker]);
+        }
+        step.run()
+    }
+}

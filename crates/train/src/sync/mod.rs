@@ -1,0 +1,468 @@
+//! Synchronous training: one update from the mean of many workers' gradients.
+//!
+//! Every worker pushes its gradients into accumulators beside the variables, says so in a queue,
+//! and waits for a token of the new step in a queue of its own. The chief counts who has pushed;
+//! when enough have, it applies the mean and hands out tokens. Gradients of an older step are
+//! dropped by the accumulators, so a late worker spoils nothing.
+//!
+//! Unlike TensorFlow's barrier this one knows its members: workers beat; one that is silent is
+//! named in the log and, when its lease is over, no longer waited for. One whose data ends says
+//! that it leaves. The chief tells all when training ends. Nobody waits for ever.
+
+mod chief;
+mod members;
+
+use crate::hooks::{Context, Hook, integer};
+use crate::optimizer::{Minimize, Optimizer};
+use chief::Chief;
+use downpour_build::{
+    AttrList, AttrValue, DType, Gradient, Graph, IndexedSlices, Init, Operation, Output, Result,
+    Status, Variable,
+};
+use downpour_client::{Run, Session};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
+
+/// How often a worker beats.
+const BEAT: Duration = Duration::from_millis(500);
+
+/// The token that ends training.
+const END: i64 = -1;
+
+/// Settings of synchronous training.
+#[derive(Clone, Debug)]
+pub struct SyncReplicas {
+    replicas: usize,
+    aggregate: usize,
+    worker: usize,
+    name: String,
+    patience: Duration,
+    lease: Duration,
+}
+
+impl SyncReplicas {
+    /// Training by `replicas` workers, of which this is number `worker`; all are waited for.
+    pub fn new(replicas: usize, worker: usize) -> SyncReplicas {
+        SyncReplicas {
+            replicas,
+            aggregate: replicas,
+            worker,
+            name: "worker".to_owned(),
+            patience: Duration::from_secs(3),
+            lease: Duration::from_secs(30),
+        }
+    }
+
+    /// Waits for so many fewer: the slowest of each step are left behind.
+    pub fn backups(mut self, backups: usize) -> SyncReplicas {
+        self.aggregate = self.replicas.saturating_sub(backups);
+        self
+    }
+
+    /// The job that the workers are called after in reports.
+    pub fn job(mut self, name: impl Into<String>) -> SyncReplicas {
+        self.name = name.into();
+        self
+    }
+
+    /// After how long a worker that is waited for is named.
+    pub fn patience(mut self, patience: Duration) -> SyncReplicas {
+        self.patience = patience;
+        self
+    }
+
+    /// After how long a silent worker is no longer waited for.
+    pub fn lease(mut self, lease: Duration) -> SyncReplicas {
+        self.lease = lease;
+        self
+    }
+
+    /// Builds the step of this worker, and what the chief does with it.
+    pub fn minimize<O: Optimizer>(
+        &self,
+        optimizer: &O,
+        loss: &Output,
+        global_step: &Variable,
+    ) -> Result<SyncTraining> {
+        self.apply_gradients(optimizer, &optimizer.compute_gradients(loss)?, global_step)
+    }
+
+    /// As [`Self::minimize`], with gradients that were computed before.
+    pub fn apply_gradients<O: Optimizer>(
+        &self,
+        optimizer: &O,
+        pairs: &[(Gradient, Variable)],
+        global_step: &Variable,
+    ) -> Result<SyncTraining> {
+        if self.worker >= self.replicas || self.aggregate == 0 {
+            return Err(Status::invalid_argument(format!(
+                "worker {} of {} replicas, {} of which are waited for: no such worker, or nothing to wait for",
+                self.worker, self.replicas, self.aggregate
+            )));
+        }
+        let graph = global_step.handle().graph().clone();
+        let parts = graph.with_scope("sync", || Parts::new(&graph, self, pairs, global_step));
+        let taken = parts.taken.clone();
+        let apply = optimizer.apply_gradients(&taken, Some(global_step))?;
+        let step = graph.with_control(&[apply], || {
+            graph.with_colocation(&global_step.handle().operation(), || global_step.read())
+        });
+        graph.check()?;
+        Ok(SyncTraining {
+            settings: self.clone(),
+            graph,
+            parts: Arc::new(parts),
+            applied: step,
+            global_step: global_step.value().clone(),
+            missing: Arc::default(),
+        })
+    }
+}
+
+/// The operations of the barrier.
+pub(crate) struct Parts {
+    /// This worker's step: pushes its gradients and says so.
+    train: Operation,
+    /// The step whose gradients are pushed.
+    local_step: Output,
+    /// The newest of this worker's tokens; waits for one.
+    token: Output,
+    /// Who has pushed, and for which step.
+    arrived: [Output; 2],
+    /// How many gradients to take the mean of.
+    required: Output,
+    /// The means.
+    taken: Vec<(Gradient, Variable)>,
+    /// Lets the accumulators begin at a step.
+    reset: Operation,
+    step_to_reset: Output,
+    /// Gives a token to each worker.
+    give: Vec<Operation>,
+    token_to_give: Output,
+    beat: Operation,
+    beats: Output,
+    leave: Operation,
+    join: Operation,
+    left: Output,
+}
+
+impl Parts {
+    fn new(
+        g: &Graph,
+        settings: &SyncReplicas,
+        pairs: &[(Gradient, Variable)],
+        global_step: &Variable,
+    ) -> Parts {
+        let home = global_step.handle().operation();
+        let at_home = |body: &mut dyn FnMut() -> Output| g.with_colocation(&home, body);
+        let scalar = |name: &str, dtype: DType| g.placeholder(name, dtype, ());
+        let (local_step, required) = (
+            scalar("local_step", DType::Int64),
+            scalar("required", DType::Int32),
+        );
+        let (step_to_reset, token_to_give) = (
+            scalar("step_to_reset", DType::Int64),
+            scalar("token_to_give", DType::Int64),
+        );
+        let (mut pushed, mut taken, mut reset) = (Vec::new(), Vec::new(), Vec::new());
+        for (gradient, variable) in pairs {
+            g.with_colocation(&variable.handle().operation(), || {
+                let accumulator = Accumulator::new(g, gradient, variable);
+                pushed.push(accumulator.push(&local_step, gradient));
+                taken.push((accumulator.take(&required), variable.clone()));
+                reset.push(accumulator.reset(&step_to_reset));
+            });
+        }
+        let ready = at_home(&mut || queue(g, "ready", 2));
+        let tokens: Vec<Output> = (0..settings.replicas)
+            .map(|i| at_home(&mut || queue(g, &format!("tokens_{i}"), 1)))
+            .collect();
+        let me = g.constant(settings.worker as i64);
+        let train = g.with_control(&pushed, || {
+            g.with_colocation(&home, || enqueue(g, &ready, &[me, local_step.clone()]))
+        });
+        let own = &tokens[settings.worker];
+        let token = g.with_control(std::slice::from_ref(&train), || {
+            g.with_colocation(&home, || newest(g, own))
+        });
+        let arrived = g.with_colocation(&home, || dequeue(g, &ready, 2));
+        let give = tokens
+            .iter()
+            .map(|q| {
+                let token = std::slice::from_ref(&token_to_give);
+                g.with_colocation(&home, || enqueue(g, q, token))
+            })
+            .collect();
+        let member = |name: &str| {
+            g.with_colocation(&home, || {
+                let counts = g.variable(name).shape([settings.replicas]);
+                let counts = counts.dtype(DType::Int64).init(Init::zeros());
+                counts.trainable(false).saved(false).build()
+            })
+        };
+        let (beats, left) = (member("beats"), member("left"));
+        let mark = |variable: &Variable, op: &str, value: i64| {
+            g.with_colocation(&home, || {
+                g.op(op)
+                    .input(variable.handle())
+                    .input(&g.constant([settings.worker as i64]))
+                    .input(&g.constant([value]))
+                    .attr("dtype", DType::Int64)
+                    .build()
+            })
+        };
+        Parts {
+            train,
+            local_step,
+            token,
+            arrived: arrived
+                .try_into()
+                .unwrap_or_else(|_| [required.clone(), required.clone()]),
+            required,
+            taken,
+            reset: g.group("reset", &reset),
+            step_to_reset,
+            give,
+            token_to_give,
+            beat: mark(&beats, "ResourceScatterAdd", 1),
+            beats: beats.value().clone(),
+            leave: mark(&left, "ResourceScatterUpdate", 1),
+            join: mark(&left, "ResourceScatterUpdate", 0),
+            left: left.value().clone(),
+        }
+    }
+}
+
+/// Gradients of one variable on their way to a mean.
+struct Accumulator {
+    handle: Output,
+    sparse: bool,
+    dtype: DType,
+}
+
+impl Accumulator {
+    fn new(g: &Graph, gradient: &Gradient, variable: &Variable) -> Accumulator {
+        let sparse = matches!(gradient, Gradient::Sparse(_));
+        let op = match sparse {
+            true => "SparseConditionalAccumulator",
+            false => "ConditionalAccumulator",
+        };
+        let handle = g
+            .op(op)
+            .attr("dtype", variable.dtype())
+            .attr("shape", AttrValue::Shape(variable.shape()))
+            .attr(
+                "shared_name",
+                format!("{}/grad_accum", variable.name()).as_str(),
+            )
+            .output();
+        Accumulator {
+            handle,
+            sparse,
+            dtype: variable.dtype(),
+        }
+    }
+
+    fn push(&self, step: &Output, gradient: &Gradient) -> Operation {
+        let g = self.handle.graph();
+        match gradient {
+            Gradient::Dense(gradient) => {
+                let op = g.op("AccumulatorApplyGradient").input(&self.handle);
+                op.input(step).input(gradient).build()
+            }
+            Gradient::Sparse(slices) => g
+                .op("SparseAccumulatorApplyGradient")
+                .input(&self.handle)
+                .input(step)
+                .input(&slices.indices.cast(DType::Int64))
+                .input(&slices.values)
+                .input(&slices.shape.cast(DType::Int64))
+                .attr("has_known_shape", true)
+                .build(),
+        }
+    }
+
+    fn take(&self, required: &Output) -> Gradient {
+        let g = self.handle.graph();
+        let op = match self.sparse {
+            true => "SparseAccumulatorTakeGradient",
+            false => "AccumulatorTakeGradient",
+        };
+        let op = g.op(op).input(&self.handle).input(required);
+        let taken = op.attr("dtype", self.dtype).build();
+        match self.sparse {
+            false => Gradient::Dense(taken.output(0)),
+            true => Gradient::Sparse(IndexedSlices {
+                indices: taken.output(0),
+                values: taken.output(1),
+                shape: taken.output(2),
+            }),
+        }
+    }
+
+    fn reset(&self, step: &Output) -> Operation {
+        let op = self.handle.graph().op("AccumulatorSetGlobalStep");
+        op.input(&self.handle).input(step).build()
+    }
+}
+
+/// A queue of so many int64 scalars, shared by name.
+fn queue(g: &Graph, name: &str, parts: usize) -> Output {
+    let scalar = downpour_build::PartialShape::from_dims([]);
+    g.op("FIFOQueueV2")
+        .name(name)
+        .attr(
+            "component_types",
+            AttrValue::List(AttrList::Type(vec![DType::Int64; parts])),
+        )
+        .attr(
+            "shapes",
+            AttrValue::List(AttrList::Shape(vec![scalar; parts])),
+        )
+        .attr("capacity", -1i64)
+        .attr("shared_name", format!("sync/{name}").as_str())
+        .output()
+}
+
+fn enqueue(g: &Graph, queue: &Output, values: &[Output]) -> Operation {
+    g.op("QueueEnqueueV2").input(queue).inputs(values).build()
+}
+
+fn dequeue(g: &Graph, queue: &Output, parts: usize) -> Vec<Output> {
+    let types = AttrValue::List(AttrList::Type(vec![DType::Int64; parts]));
+    let op = g.op("QueueDequeueV2").input(queue);
+    op.attr("component_types", types).outputs()
+}
+
+/// The last of all that a queue holds; waits for one if it holds none.
+fn newest(g: &Graph, queue: &Output) -> Output {
+    let size = g.op("QueueSizeV2").input(queue).output();
+    let count = size.maximum(&g.constant(1i32));
+    let types = AttrValue::List(AttrList::Type(vec![DType::Int64]));
+    let op = g.op("QueueDequeueManyV2").input(queue).input(&count);
+    let all = op.attr("component_types", types).output();
+    all.gather(&(count - 1), 0)
+}
+
+/// Synchronous training of one worker.
+pub struct SyncTraining {
+    settings: SyncReplicas,
+    graph: Graph,
+    parts: Arc<Parts>,
+    applied: Output,
+    global_step: Output,
+    missing: Arc<Mutex<Vec<String>>>,
+}
+
+impl SyncTraining {
+    /// This worker's step. It must run in sessions that [`Self::hook`] looks after.
+    pub fn train(&self) -> &Operation {
+        &self.parts.train
+    }
+
+    /// The graph.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// What makes a worker's steps wait for the others, and lets the chief update the model.
+    pub fn hook(&self, is_chief: bool) -> SyncHook {
+        let chief = is_chief.then(|| {
+            Chief::new(
+                self.settings.clone(),
+                self.parts.clone(),
+                self.applied.clone(),
+                self.global_step.clone(),
+                self.missing.clone(),
+            )
+        });
+        SyncHook {
+            parts: self.parts.clone(),
+            global_step: self.global_step.clone(),
+            local_step: 0,
+            position: None,
+            chief,
+            beating: None,
+        }
+    }
+
+    /// Names of workers that the chief waits for longer than its patience.
+    pub fn missing(&self) -> Arc<Mutex<Vec<String>>> {
+        self.missing.clone()
+    }
+}
+
+/// Looks after one worker's part in synchronous training.
+pub struct SyncHook {
+    parts: Arc<Parts>,
+    global_step: Output,
+    local_step: i64,
+    position: Option<usize>,
+    chief: Option<Chief>,
+    beating: Option<Arc<AtomicBool>>,
+}
+
+impl SyncHook {
+    fn stop_beating(&mut self) {
+        if let Some(beating) = self.beating.take() {
+            beating.store(false, Ordering::Relaxed);
+        }
+    }
+}
+
+impl Drop for SyncHook {
+    fn drop(&mut self) {
+        self.stop_beating();
+    }
+}
+
+impl Hook for SyncHook {
+    fn after_create(&mut self, session: &Arc<Session>) -> Result<()> {
+        self.local_step = integer(&session.fetch(&self.global_step)?)?;
+        session.run(&self.parts.join)?;
+        self.stop_beating();
+        let go_on = Arc::new(AtomicBool::new(true));
+        self.beating = Some(go_on.clone());
+        let (session_, parts) = (session.clone(), self.parts.clone());
+        let thread = std::thread::Builder::new().name("heartbeat".to_owned());
+        let beating = thread.spawn(move || {
+            // A beat that fails means that the session is lost: the next one beats anew.
+            while go_on.load(Ordering::Relaxed) && session_.run(&parts.beat).is_ok() {
+                std::thread::sleep(BEAT);
+            }
+        });
+        beating.map_err(|e| Status::unavailable(e.to_string()))?;
+        match &mut self.chief {
+            Some(chief) => chief.start(session),
+            None => Ok(()),
+        }
+    }
+
+    fn before_run(&mut self, run: &mut Run) {
+        self.position = run.runs(&self.parts.train).then(|| {
+            run.feed(&self.parts.local_step, self.local_step);
+            run.fetch(&self.parts.token)
+        });
+    }
+
+    fn after_run(&mut self, context: &mut Context<'_>) -> Result<()> {
+        let Some(position) = self.position else {
+            return Ok(());
+        };
+        match integer(context.value(position)?)? {
+            END => context.request_stop(),
+            step => self.local_step = step,
+        }
+        Ok(())
+    }
+
+    fn end(&mut self, session: &Arc<Session>) -> Result<()> {
+        self.stop_beating();
+        match &mut self.chief {
+            Some(chief) => chief.stop(session),
+            None => session.run(&self.parts.leave),
+        }
+    }
+}
