@@ -1,62 +1,24 @@
 """Clusters of our tasks and TensorFlow's in every mixture, driven by the stock client.
 
 Each program runs on every mixture and, without devices, in one TensorFlow session; the results must
-agree. Then a ps is killed and restarted under MonitoredTrainingSession, which must go on by itself.
+agree. What happens when tasks are lost is in faults.py.
 
   python cluster.py --server target/release/downpour --work target/cluster [--only NAME]
 """
 import argparse
-import json
+import contextlib
 import os
-import shlex
-import signal
 import sys
-import time
 
 os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import numpy as np
-import servers
+import tasks
 
 # Which side runs which task: two ps, two workers.
 MIXTURES = {"ours": "oooo", "their_workers_our_ps": "oott", "our_workers_their_ps": "ttoo", "both_of_each": "otot"}
-
-
-class Cluster:
-    """Two ps and two workers; `o` in `sides` is ours, `t` TensorFlow's."""
-
-    def __init__(self, options, sides, name):
-        ports = [servers.free_port() for _ in sides]
-        hosts = ["127.0.0.1:%d" % p for p in ports]
-        self.spec = {"ps": hosts[:2], "worker": hosts[2:]}
-        self.options, self.name, self.tasks = options, name, {}
-        for i, side in enumerate(sides):
-            self.tasks["ps" if i < 2 else "worker", i % 2] = [side, ports[i], None]
-        for key in self.tasks:
-            self.start(*key)
-
-    def start(self, job, task):
-        side, port, _ = self.tasks[job, task]
-        flags = "--job %s --task %d --cluster %s" % (job, task, shlex.quote(json.dumps(self.spec)))
-        if side == "o":
-            command = "%s serve %s" % (shlex.quote(self.options.server), flags)
-        else:
-            command = "%s %s %s" % (shlex.quote(sys.executable), shlex.quote(os.path.join(HERE, "tf_server.py")), flags)
-        log = os.path.join(self.options.work, "%s_%s%d.log" % (self.name, job, task))
-        self.tasks[job, task][2] = servers.Server(command, log, port=port)
-
-    def kill(self, job, task):
-        self.tasks[job, task][2].process.send_signal(signal.SIGKILL)
-        self.tasks[job, task][2].process.wait()
-
-    def target(self, worker):
-        return "grpc://" + self.spec["worker"][worker]
-
-    def stop(self):
-        for _, _, server in self.tasks.values():
-            server.stop()
 
 
 def train(tf, run):
@@ -128,8 +90,6 @@ class Spread:
         self.tf, self.cluster = tf, cluster
 
     def graph(self):
-        import contextlib
-
         @contextlib.contextmanager
         def made():
             setter = self.tf.train.replica_device_setter(cluster=self.tf.train.ClusterSpec(self.cluster.spec))
@@ -157,7 +117,6 @@ class Single:
         return self.tf.device(None)
 
     def session(self, graph, worker):
-        import contextlib
         if worker == 0:
             self.open = self.tf.Session(graph=graph)
             return self.open
@@ -172,42 +131,12 @@ def agree(want, got):
     return np.allclose(want, got, rtol=1e-5, atol=1e-6)
 
 
-def recovery(tf, options):
-    """A ps dies and comes back: the client restores the last checkpoint and trains on."""
-    cluster = Cluster(options, "oooo", "recovery")
-    folder = os.path.join(options.work, "recovery_%d" % os.getpid())
-    try:
-        with Spread(tf, cluster).graph():
-            w = tf.get_variable("w", initializer=tf.zeros([2]))
-            step = tf.train.get_or_create_global_step()
-            apply = tf.train.GradientDescentOptimizer(0.1).minimize(tf.reduce_sum(tf.square(w - 3.0)), global_step=step)
-            hooks = [tf.train.StopAtStepHook(last_step=400)]
-            killed, seen, start = None, 0, time.time()
-            with tf.train.MonitoredTrainingSession(cluster.target(0), is_chief=True, checkpoint_dir=folder, hooks=hooks,
-                                                   save_checkpoint_steps=20, save_summaries_steps=None, log_step_count_steps=None) as session:
-                while not session.should_stop():
-                    if time.time() - start > 90:
-                        raise RuntimeError("no end after 90 s; last step seen %s" % seen)
-                    seen = session.run([step, apply])[0]
-                    if seen >= 100 and killed is None:
-                        killed = seen
-                        cluster.kill("ps", 0)
-                        cluster.start("ps", 0)
-            if killed is None or seen < 390:
-                raise RuntimeError("killed at %s, ended at %s" % (killed, seen))
-            return "killed at step %d, ended at %d" % (killed, seen)
-    finally:
-        cluster.stop()
-
-
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--server", required=True, help="the downpour program")
-    p.add_argument("--work", required=True, help="folder for logs and checkpoints")
-    p.add_argument("--only", help="one mixture, or recovery")
+    p.add_argument("--work", required=True, help="folder for logs")
+    p.add_argument("--only", help="one mixture")
     options = p.parse_args()
-    options.server = os.path.abspath(options.server)
-    os.makedirs(options.work, exist_ok=True)
     import tensorflow.compat.v1 as tf
     tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.FATAL)
@@ -224,8 +153,7 @@ def main():
     for name, sides in MIXTURES.items():
         if options.only not in (None, name):
             continue
-        cluster = Cluster(options, sides, name)
-        try:
+        with tasks.Cluster(options.server, os.path.abspath(options.work), name, sides) as cluster:
             for program in programs:
                 try:
                     got = program(tf, Spread(tf, cluster))
@@ -233,13 +161,6 @@ def main():
                 except Exception as e:
                     problem = "%s: %s" % (type(e).__name__, e)
                 report("%s/%s" % (name, program.__name__), problem)
-        finally:
-            cluster.stop()
-    if options.only in (None, "recovery"):
-        try:
-            report("recovery", None, recovery(tf, options))
-        except Exception as e:
-            report("recovery", "%s: %s" % (type(e).__name__, e))
     print("cluster: %d passed, %d failed" % (passed, failed))
     sys.exit(1 if failed else 0)
 

@@ -15,6 +15,7 @@ mod conformance;
 mod example;
 mod fuzz;
 mod process;
+mod programs;
 mod proto;
 mod test;
 mod tidy;
@@ -30,7 +31,11 @@ usage: cargo xtask <command>
   test                  everything CI runs: check, release build, unit tests, the example,
                         clusters, conformance, fuzz smoke, bench smoke
   conformance [args]    real TensorFlow against `downpour serve` (see conformance/README.md)
-  cluster [--only NAME] clusters that mix our tasks with TensorFlow's, and a ps that dies
+  cluster [--only NAME] clusters that mix our tasks with TensorFlow's
+  cluster --faults [--tf] [--short] [--only SCENE]
+                        tasks that are killed, stopped or cut off, and come back; TensorFlow's figures
+  programs [NAME [--sync] [--free] [--resource] [--tf] [--data DIR]]
+                        one training program on 2 ps and 2 workers; all on both sides, compared
   bench [--row NAME] [--json] [--rounds N]
                         our numbers beside TensorFlow's, in the same run
   fuzz [--seconds N] [--target NAME]
@@ -59,6 +64,7 @@ fn run(args: &[String]) -> Result<()> {
         "test" => test::run(),
         "conformance" => conformance::run(rest),
         "cluster" => cluster::run(rest).map(|_| ()),
+        "programs" => programs::run(rest).map(|_| ()),
         "bench" => bench::run(rest),
         "fuzz" => fuzz::run(rest),
         "proto" => proto::run(),

@@ -2,7 +2,7 @@
 //! run shows everything that is wrong, and ends with the counts.
 
 use crate::process::{build_server, cargo, run_watched};
-use crate::{bench, check, cluster, conformance, example, fuzz};
+use crate::{bench, check, cluster, conformance, example, fuzz, programs};
 use anyhow::{Result, bail};
 use std::time::Instant;
 
@@ -14,6 +14,7 @@ pub(crate) fn run() -> Result<()> {
         report.step("unit", unit_tests);
         report.step("example", example::run);
         report.step("cluster", || cluster::run(&[]));
+        report.step("programs", || programs::run(&["--short".to_owned()]));
         report.step("conformance", || conformance::run_counting(&[]));
         report.step("fuzz", fuzz_smoke);
         report.step("bench", bench_smoke);
