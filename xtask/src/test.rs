@@ -14,6 +14,9 @@ pub(crate) fn run() -> Result<()> {
         report.step("unit", unit_tests);
         report.step("example", example::run);
         report.step("cluster", || cluster::run(&[]));
+        report.step("faults", || {
+            cluster::run(&["--faults".to_owned(), "--short".to_owned()])
+        });
         report.step("programs", || programs::run(&["--short".to_owned()]));
         report.step("conformance", || conformance::run_counting(&[]));
         report.step("fuzz", fuzz_smoke);

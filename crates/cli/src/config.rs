@@ -38,6 +38,8 @@ impl Serve {
             done_after: self.done_after,
             wait_for: self.wait_for.clone(),
             allow_remote_stop: self.allow_remote_stop.then_some(true),
+            lost_after: self.lost_after,
+            find_within: self.find_within,
             ..Default::default()
         };
         if let Some(port) = self.port {

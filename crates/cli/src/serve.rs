@@ -101,6 +101,14 @@ pub(crate) struct Serve {
     /// Let other machines stop this task with `downpour stop`; otherwise only this one may
     #[arg(long)]
     pub(crate) allow_remote_stop: bool,
+
+    /// How long another task may be silent while steps wait for it, before they fail [default: 8s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) lost_after: Option<Duration>,
+
+    /// How long opening a session may wait for tasks that do not answer [default: as long as its client waits]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    pub(crate) find_within: Option<Duration>,
 }
 
 /// Shown below the flags.
@@ -159,12 +167,17 @@ impl Serve {
 }
 
 fn server_config(role: &Role) -> ServerConfig {
+    let usual = Limits::default();
     ServerConfig {
         cluster: role.cluster.clone(),
         job: role.job.clone(),
         task: role.task,
         bind: Some(role.listen.clone()),
-        limits: Limits::default(),
+        limits: Limits {
+            silence: role.settings.lost_after.unwrap_or(usual.silence),
+            find: role.settings.find_within,
+            ..usual
+        },
         threads: role.settings.threads,
         console: Some(Console(Arc::new(print))),
         ending: end_config(role),

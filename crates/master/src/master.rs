@@ -4,7 +4,7 @@ use crate::plans::Registered;
 use crate::session::{Running, Session};
 use crate::tasks::Tasks;
 use downpour_graph::{DeviceName, Result, Status};
-use downpour_net::{Limits, LocalTask, Peers, RecentRequests, RemoteTask, StepEnd, Task};
+use downpour_net::{Limits, LocalTask, Missing, Peers, RecentRequests, RemoteTask, StepEnd, Task};
 use downpour_plan::{Endpoints, Request};
 use downpour_tensor::Tensor;
 use downpour_wire::messages::{
@@ -288,7 +288,8 @@ impl Master {
         }
         let mut remote_device = Vec::new();
         for name in self.config.peers.others() {
-            let search = RemoteTask::find(&self.config.peers, name, self.config.random);
+            let missing = Missing::default();
+            let search = RemoteTask::find(&self.config.peers, name, self.config.random, &missing);
             if let Ok(Ok(task)) = tokio::time::timeout(LOOK_AROUND, search).await {
                 remote_device.extend(task.devices());
             }

@@ -2,11 +2,14 @@
 
 use downpour_graph::{DeviceName, Result, Status};
 use downpour_net::{
-    ClusterSpec, Limits, LocalTask, NewSession, Peers, RemoteTask, Task, task_name,
+    ClusterSpec, Limits, LocalTask, Missing, NewSession, Peers, RemoteTask, Task, task_name,
 };
 use downpour_plan::DeviceRef;
 use downpour_wire::messages::{DeviceAttributes, ServerDef, SessionConfig};
+use std::pin::pin;
 use std::sync::Arc;
+use std::time::Duration;
+use tracing::warn;
 
 /// Where a session's graph may run.
 pub(crate) struct Tasks {
@@ -65,23 +68,9 @@ impl Tasks {
             .filter(|n| wanted(n))
             .map(str::to_owned)
             .collect();
-        // All at once: a cluster that starts up comes together in any order.
-        let mut searches = Vec::with_capacity(names.len());
-        for name in names {
-            let peers = peers.clone();
-            searches.push(tokio::spawn(async move {
-                RemoteTask::find(&peers, &name, random).await
-            }));
-        }
-        let mut others: Vec<Arc<dyn Task>> = Vec::with_capacity(searches.len());
-        let mut searches = Searches(searches);
-        while let Some(search) = searches.0.pop() {
-            let found = search
-                .await
-                .map_err(|e| Status::internal(format!("the search for a task ended: {e}")))??;
-            others.push(Arc::new(found));
-        }
-        others.sort_by(|a, b| a.name().cmp(b.name()));
+        let limit = patience(config.operation_timeout, limits.find);
+        let search = Search::start(&peers, names, random);
+        let others = search.wait(limit, limits.progress).await?;
         let mut tasks = Tasks {
             local,
             others,
@@ -185,14 +174,75 @@ impl Tasks {
     }
 }
 
-/// Searches that end with whoever asked for them.
-struct Searches(Vec<tokio::task::JoinHandle<Result<RemoteTask>>>);
+/// Looks for tasks, all at once: a cluster that starts up comes together in any order. Ends with
+/// whoever asked for it.
+struct Search {
+    tasks: tokio::task::JoinSet<Result<RemoteTask>>,
+    missing: Arc<Missing>,
+}
 
-impl Drop for Searches {
-    fn drop(&mut self) {
-        for search in &self.0 {
-            search.abort();
+impl Search {
+    fn start(peers: &Arc<Peers>, names: Vec<String>, random: fn() -> u64) -> Search {
+        let missing: Arc<Missing> = Arc::default();
+        let mut tasks = tokio::task::JoinSet::new();
+        for name in names {
+            let (peers, missing) = (peers.clone(), missing.clone());
+            tasks.spawn(async move { RemoteTask::find(&peers, &name, random, &missing).await });
         }
+        Search { tasks, missing }
+    }
+
+    /// The tasks in the order of their names. Says now and then whom it waits for.
+    async fn wait(
+        mut self,
+        limit: Option<Duration>,
+        progress: Duration,
+    ) -> Result<Vec<Arc<dyn Task>>> {
+        let mut found: Vec<Arc<dyn Task>> = Vec::with_capacity(self.tasks.len());
+        let mut late = pin!(tokio::time::sleep(limit.unwrap_or(FOR_EVER)));
+        let mut ticks = tokio::time::interval(progress.max(Duration::from_millis(1)));
+        ticks.tick().await;
+        let mut waited = Duration::ZERO;
+        loop {
+            tokio::select! {
+                biased;
+                next = self.tasks.join_next() => match next {
+                    None => break,
+                    Some(Ok(task)) => found.push(Arc::new(task?)),
+                    Some(Err(e)) => {
+                        return Err(Status::internal(format!("the search for a task ended: {e}")));
+                    }
+                },
+                () = &mut late => {
+                    let (missing, limit) = (&self.missing, limit.unwrap_or(FOR_EVER));
+                    let e = format!("CreateSession was not answered within {limit:?} by {missing}. {ADVICE}");
+                    warn!("{e}");
+                    return Err(Status::deadline_exceeded(e));
+                }
+                _ = ticks.tick() => {
+                    waited += progress;
+                    let missing = &self.missing;
+                    warn!("CreateSession has been waiting for {waited:?} for response from worker: {missing}. {ADVICE}");
+                }
+            }
+        }
+        found.sort_by(|a, b| a.name().cmp(b.name()));
+        Ok(found)
+    }
+}
+
+/// Longer than anyone waits.
+const FOR_EVER: Duration = Duration::from_secs(365 * 24 * 3600);
+
+/// What to do about a task that is missing.
+const ADVICE: &str = "Is it running, and is the address right? A session that does not need it can leave it out with device_filters.";
+
+/// How long to search: a little less than the client waits, so that it hears who is missing.
+fn patience(client: Option<Duration>, own: Option<Duration>) -> Option<Duration> {
+    let client = client.map(|t| t.saturating_sub((t / 10).min(Duration::from_millis(200))));
+    match (client, own) {
+        (Some(a), Some(b)) => Some(a.min(b)),
+        (a, b) => a.or(b),
     }
 }
 

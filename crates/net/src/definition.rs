@@ -26,6 +26,10 @@ pub struct Definition {
     pub threads: Option<usize>,
     /// How long steps may take to end when the task stops.
     pub drain: Option<Duration>,
+    /// How long a task that others wait for may be silent before it counts as lost.
+    pub lost_after: Option<Duration>,
+    /// How long opening a session may wait for tasks that do not answer.
+    pub find_within: Option<Duration>,
     /// Whether to exit when the workers are done.
     pub exit_when_done: Option<bool>,
     /// How long they must have been done.
@@ -180,14 +184,16 @@ impl Definition {
 
     /// Reads a file of settings, JSON or TOML.
     pub fn from_file(text: &str) -> Result<Definition, DefinitionError> {
-        const KNOWN: [&str; 10] = [
+        const KNOWN: [&str; 12] = [
             "allow_remote_stop",
             "bind",
             "cluster",
             "done_after",
             "drain",
             "exit_when_done",
+            "find_within",
             "job",
+            "lost_after",
             "task",
             "threads",
             "wait_for",
@@ -209,7 +215,7 @@ impl Definition {
                     let threads = index("threads", &tree)? as usize;
                     made.threads = Some(threads);
                 }
-                (key @ ("drain" | "done_after"), tree) => {
+                (key @ ("drain" | "done_after" | "lost_after" | "find_within"), tree) => {
                     let time = match &tree {
                         Tree::Int(n) => parse_duration(&n.to_string()),
                         Tree::Float(n) => parse_duration(&n.to_string()),
@@ -219,6 +225,8 @@ impl Definition {
                     let time = time.ok_or_else(|| value(key, tree, DURATION))?;
                     match key {
                         "drain" => made.drain = Some(time),
+                        "lost_after" => made.lost_after = Some(time),
+                        "find_within" => made.find_within = Some(time),
                         _ => made.done_after = Some(time),
                     }
                 }
@@ -361,6 +369,9 @@ impl Role {
                 }
             }
         }
+        if settings.lost_after.is_some_and(|t| t.is_zero()) {
+            return Err(value("--lost-after", "0s", "longer than no time"));
+        }
         let listen = match &settings.bind {
             Some(bind) => listen_address(bind, &own)?,
             None => own,
@@ -472,6 +483,8 @@ fn overlay(sources: &[(String, Definition)]) -> Definition {
         made.bind = made.bind.or(s.bind);
         made.threads = made.threads.or(s.threads);
         made.drain = made.drain.or(s.drain);
+        made.lost_after = made.lost_after.or(s.lost_after);
+        made.find_within = made.find_within.or(s.find_within);
         made.exit_when_done = made.exit_when_done.or(s.exit_when_done);
         made.done_after = made.done_after.or(s.done_after);
         made.wait_for = made.wait_for.or(s.wait_for);

@@ -32,6 +32,11 @@ pub struct Limits {
     pub connect: Duration,
     /// How long a task that others wait for may be silent before it counts as lost.
     pub silence: Duration,
+    /// How long opening a session may wait for tasks that do not answer, if its client sets no
+    /// deadline. Without one it waits as long as the client does, as TensorFlow's.
+    pub find: Option<Duration>,
+    /// How long something may take before the log says what it waits for, and how often again.
+    pub progress: Duration,
     /// How long to wait for open calls when the server stops.
     pub drain: Duration,
 }
@@ -51,6 +56,8 @@ impl Default for Limits {
             keepalive: Duration::from_secs(60),
             connect: Duration::from_secs(5),
             silence: Duration::from_secs(8),
+            find: None,
+            progress: Duration::from_secs(10),
             drain: Duration::from_secs(2),
         }
     }

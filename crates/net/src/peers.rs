@@ -73,6 +73,15 @@ impl Peers {
         self.addresses.get(task).map(String::as_str)
     }
 
+    /// Gives up a connection that is of no use; the next call makes another.
+    pub(crate) fn forget(&self, task: &str) {
+        self.clients.lock().remove(task);
+    }
+
+    pub(crate) fn limits(&self) -> &Limits {
+        &self.limits
+    }
+
     pub(crate) fn client(&self, task: &str) -> Result<Client> {
         if let Some(client) = self.clients.lock().get(task) {
             return Ok(client.clone());
@@ -120,7 +129,7 @@ impl Peers {
             self.spawn(async move {
                 let peer = format!("{task} at {}", peers.address(&task).unwrap_or("?"));
                 if !watch.keep(client, &peer, peers.limits.silence).await {
-                    peers.clients.lock().remove(&task);
+                    peers.forget(&task);
                 }
             });
         }
@@ -134,7 +143,15 @@ impl Peers {
     /// What a failed call to `task` says, in the words TensorFlow's recovery expects.
     pub(crate) fn failed(&self, task: &str, error: &tonic::Status) -> Status {
         let status = from_tonic(error);
-        if status.code != Code::Unavailable || error.source().is_none() {
+        // A status with a source was made here, not by the task: the connection broke, whatever
+        // the transport calls that. A call that had not gone out yet is "canceled" there, one
+        // under way "internal".
+        let broken = error.source().is_some()
+            && matches!(
+                status.code,
+                Code::Unavailable | Code::Cancelled | Code::Internal | Code::Unknown
+            );
+        if !broken {
             return status;
         }
         let address = self.address(task).unwrap_or("?");

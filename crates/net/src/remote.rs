@@ -1,6 +1,7 @@
 //! A task of another process, driven over its WorkerService.
 
 use crate::Peers;
+use crate::missing::{Missing, reason};
 use crate::task::{Canceller, Done, GraphOptions, NewSession, Reply, StepEnd, StepStart, Task};
 use downpour_graph::{Code, Graph, Result, Status};
 use downpour_wire::messages::{
@@ -14,15 +15,12 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tracing::info;
 
-/// How long to wait between asking a silent task again.
-const RETRY: Duration = Duration::from_millis(100);
+/// How long to wait before asking a task again that is not there: at first, and at most. A cluster
+/// that starts up comes together quickly, one that waits for hours is not busy with it.
+const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_millis(250));
 
-/// How long a task may be silent before a line says so.
-const PATIENCE: Duration = Duration::from_secs(10);
-
-/// How long forgetting a session may take on a task: nobody waits for it.
+/// How long a task may take over what nobody waits for, such as forgetting a session.
 const FAREWELL: Duration = Duration::from_secs(10);
 
 /// The stub of a task.
@@ -37,28 +35,42 @@ pub struct RemoteTask {
 
 impl RemoteTask {
     /// Waits until the task answers, however long that takes: whoever asks sets the deadline.
-    pub async fn find(peers: &Arc<Peers>, name: &str, random: fn() -> u64) -> Result<RemoteTask> {
-        let mut client = peers.client(name)?;
-        let mut waited = Duration::ZERO;
+    /// Meanwhile `missing` says what is known of it.
+    pub async fn find(
+        peers: &Arc<Peers>,
+        name: &str,
+        random: fn() -> u64,
+        missing: &Missing,
+    ) -> Result<RemoteTask> {
+        let address = peers.address(name).unwrap_or("?").to_owned();
+        let mut pause = RETRY.0;
+        missing.note(name, &address, "no answer yet");
         let devices = loop {
-            match client.get_status(proto::GetStatusRequest {}).await {
-                Ok(reply) => {
+            let mut client = peers.client(name)?;
+            let asked = client.get_status(proto::GetStatusRequest {});
+            let silence = peers.limits().silence;
+            match tokio::time::timeout(silence, asked).await {
+                Ok(Ok(reply)) => {
                     break GetStatusResponse::decode(reply.into_inner(), &Budget::default())?
                         .devices;
                 }
-                Err(e) => {
+                Ok(Err(e)) => {
                     let e = peers.failed(name, &e);
+                    // Anything else will not change by asking again.
                     if e.code != Code::Unavailable {
                         return Err(e);
                     }
+                    missing.note(name, &address, reason(&e.message));
+                }
+                Err(_) => {
+                    missing.note(name, &address, "it accepts connections but does not answer");
+                    peers.forget(name);
                 }
             }
-            tokio::time::sleep(RETRY).await;
-            waited += RETRY;
-            if waited.as_millis().is_multiple_of(PATIENCE.as_millis()) {
-                info!("CreateSession still waiting for response from worker: {name}");
-            }
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(RETRY.1);
         };
+        missing.found(name);
         Ok(RemoteTask {
             devices,
             ..RemoteTask::unseen(peers, name, random)?
@@ -174,7 +186,8 @@ impl Task for RemoteTask {
         let client = self.peers.client(&self.name);
         self.peers.spawn(async move {
             if let (Ok(mut client), Ok(request)) = (client, request.encode()) {
-                let _ = client.deregister_graph(request).await;
+                let farewell = client.deregister_graph(request);
+                let _ = tokio::time::timeout(FAREWELL, farewell).await;
             }
         });
     }
@@ -243,7 +256,8 @@ impl Task for RemoteTask {
         let client = self.peers.client(&self.name);
         self.peers.spawn(async move {
             if let (Ok(mut client), Ok(request)) = (client, request.encode()) {
-                let _ = client.cleanup_graph(request).await;
+                let farewell = client.cleanup_graph(request);
+                let _ = tokio::time::timeout(FAREWELL, farewell).await;
             }
         });
     }
@@ -255,10 +269,11 @@ impl Task for RemoteTask {
         let (peers, name) = (self.peers.clone(), self.name.clone());
         Box::pin(async move {
             let (mut client, request) = (peers.client(&name)?, request.encode()?);
-            client
-                .cleanup_all(request)
-                .await
-                .map_err(|e| peers.failed(&name, &e))?;
+            let call = async {
+                let reply = client.cleanup_all(request).await;
+                reply.map_err(|e| peers.failed(&name, &e))
+            };
+            peers.watched(&name, call).await?;
             Ok(())
         })
     }

@@ -135,6 +135,16 @@ impl KernelBuilder<'_> {
             None => Ok(""),
         };
         let (container, shared) = (text("container")?, text("shared_name")?);
+        if !is_container_name(container) {
+            return Err(Status::invalid_argument(format!(
+                "container contains invalid characters: {container}"
+            )));
+        }
+        if shared.starts_with('_') {
+            return Err(Status::invalid_argument(format!(
+                "shared_name cannot start with '_':{shared}"
+            )));
+        }
         let container = if container.is_empty() {
             &self.device.default_container
         } else {
@@ -165,6 +175,14 @@ impl KernelBuilder<'_> {
             dtypes_and_shapes: contents,
         }
     }
+}
+
+/// Letters, digits and dots, behind the first also dashes and slashes; or nothing.
+fn is_container_name(name: &str) -> bool {
+    let plain = |b: u8| b.is_ascii_alphanumeric() || b == b'.';
+    name.bytes()
+        .enumerate()
+        .all(|(i, b)| plain(b) || (i > 0 && matches!(b, b'-' | b'/')))
 }
 
 fn no_such(what: &str, i: usize, node: &str) -> Status {

@@ -93,12 +93,6 @@ impl<R: Resource> Home<R> {
         resources: &Arc<ResourceManager>,
         create: impl FnOnce() -> Result<R>,
     ) -> Result<Arc<R>> {
-        if !self.private && self.name.starts_with('_') {
-            return Err(Status::invalid_argument(format!(
-                "shared_name cannot start with '_':{}",
-                self.name
-            )));
-        }
         let found = resources.find_or_create(&self.container, &self.name, create)?;
         let mut made = self.made.lock();
         if made.is_none() {
