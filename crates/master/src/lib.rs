@@ -5,9 +5,12 @@
 //! master runs nothing itself: steps go to tasks through `downpour_net::Task`.
 
 mod calls;
+mod gather;
+mod lifecycle;
 mod master;
 mod partial;
 mod plans;
+mod registry;
 mod service;
 mod session;
 mod step;

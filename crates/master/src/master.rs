@@ -1,6 +1,7 @@
 //! All sessions of a task's master, and the meaning of each of the service's calls.
 
 use crate::plans::Registered;
+use crate::registry::Registry;
 use crate::session::{Running, Session};
 use crate::tasks::Tasks;
 use downpour_graph::{DeviceName, Result, Status};
@@ -16,7 +17,6 @@ use downpour_wire::messages::{
 };
 use downpour_wire::{Budget, Meter, to_graph_def};
 use parking_lot::Mutex;
-use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::oneshot;
@@ -39,7 +39,7 @@ pub struct MasterConfig {
 /// The master of this process.
 pub struct Master {
     config: MasterConfig,
-    sessions: Mutex<HashMap<String, Entry>>,
+    sessions: Mutex<Registry<Entry>>,
     requests: RecentRequests,
 }
 
@@ -58,8 +58,8 @@ impl Master {
     pub fn new(config: MasterConfig) -> Master {
         let requests = RecentRequests::new(config.limits.remembered_requests);
         Master {
+            sessions: Mutex::new(Registry::new(config.limits.sessions)),
             config,
-            sessions: Mutex::default(),
             requests,
         }
     }
@@ -92,13 +92,14 @@ impl Master {
         request: CreateSessionRequest,
         meter: Meter,
     ) -> Result<CreateSessionResponse> {
-        if self.sessions.lock().len() >= self.config.limits.sessions {
+        if !self.sessions.lock().admit() {
             return Err(Status::resource_exhausted(format!(
                 "{} has {} sessions, which is its limit; close some",
                 self.config.task.name(),
                 self.config.limits.sessions
             )));
         }
+        let mut opening = Opening(Some(&self.sessions));
         let handle = format!("{:016x}", (self.config.random)());
         let tasks = Tasks::find(
             self.config.task.clone(),
@@ -120,7 +121,13 @@ impl Master {
             session: Arc::new(session),
             budget: Arc::new(Mutex::new(meter.remaining())),
         };
-        self.sessions.lock().insert(handle.clone(), entry);
+        opening.0 = None;
+        let refused = self.sessions.lock().opened(handle.clone(), entry);
+        if let Err(entry) = refused {
+            let reason = self.going();
+            entry.session.close(reason.clone());
+            return Err(reason);
+        }
         info!(session = handle, "session opened");
         Ok(CreateSessionResponse {
             session_handle: handle,
@@ -157,12 +164,14 @@ impl Master {
             fetches: sorted(request.fetch),
             targets: sorted(request.target),
         };
-        let plan = match session.find(&key)? {
+        let (in_use, found) = session.find(&key)?;
+        let plan = match found {
             Some(plan) => plan,
             // Compiling may take long; a step of a known graph must not pay for the hand-over.
             None => session.register(key, &Endpoints::Positional).await?,
         };
-        let running = session.start(&plan, self.step_id(), feeds, traces(&request.options))?;
+        let trace = traces(&request.options);
+        let running = Session::start(in_use, &plan, self.step_id(), feeds, trace)?;
         let end = finish(&session, running, request.options.timeout).await?;
         let metadata = metadata(&end, &request.options, &plan);
         let tensors = plan
@@ -197,13 +206,9 @@ impl Master {
             fetches: sorted(request.fetch),
             targets: sorted(request.target),
         };
+        let in_use = session.begin()?;
         let plan = session.register(key, &session.rendezvous_ends()).await?;
-        let step = session.start_partial(&plan, self.step_id())?;
-        // The graph is used once: its feeds arrive under names that only this run waits for.
-        // Parts elsewhere are forgotten when they are over.
-        for part in plan.parts.iter().filter(|p| p.task == 0) {
-            session.deregister(std::slice::from_ref(part));
-        }
+        let step = session.start_partial(in_use, plan.clone(), self.step_id())?;
         Ok(PartialRunSetupResponse {
             partial_run_handle: session.partial.add(step, &plan),
         })
@@ -230,6 +235,7 @@ impl Master {
             fetches: options.fetch,
             targets: options.target,
         };
+        let _in_use = session.begin()?;
         let plan = session.register(key, &Endpoints::Positional).await?;
         let handle = session.add_callable(plan, options.run_options);
         Ok(MakeCallableResponse { handle })
@@ -252,7 +258,8 @@ impl Master {
                 request.feed.len()
             )));
         }
-        let running = session.start(&plan, self.step_id(), request.feed, traces(&options))?;
+        let trace = traces(&options);
+        let running = Session::start(session.begin()?, &plan, self.step_id(), request.feed, trace)?;
         let end = finish(&session, running, options.timeout).await?;
         let metadata = metadata(&end, &options, &plan);
         Ok(RunCallableResponse {
@@ -303,7 +310,8 @@ impl Master {
     /// Ends a session.
     pub(crate) fn close_session(&self, request: CloseSessionRequest) -> Result<()> {
         let handle = request.session_handle;
-        let Some(entry) = self.sessions.lock().remove(&handle) else {
+        let closed = self.sessions.lock().close(&handle);
+        let Some(entry) = closed else {
             return Err(Status::aborted(format!(
                 "Session {handle} is not found. Possibly, this master has restarted."
             )));
@@ -317,7 +325,7 @@ impl Master {
 
     /// Ends every session and clears containers.
     pub(crate) async fn reset(&self, request: ResetRequest) -> Result<()> {
-        let sessions = std::mem::take(&mut *self.sessions.lock());
+        let sessions = self.sessions.lock().close_all();
         let mut outcome = self.config.task.cleanup_all(&request.container).await;
         for name in self.config.peers.others() {
             let wanted = request.device_filters.is_empty()
@@ -329,7 +337,7 @@ impl Master {
                 outcome = outcome.and(task.cleanup_all(&request.container).await);
             }
         }
-        for entry in sessions.into_values() {
+        for entry in sessions {
             entry.session.close(Status::cancelled(
                 "Step was cancelled by an explicit call to `Session::Close()`.",
             ));
@@ -339,12 +347,24 @@ impl Master {
 
     /// Ends every session because the task stops.
     pub fn shut_down(&self) {
-        let sessions = std::mem::take(&mut *self.sessions.lock());
-        for entry in sessions.into_values() {
-            entry.session.close(Status::unavailable(format!(
-                "{} is shutting down",
-                self.config.task.name()
-            )));
+        let sessions = self.sessions.lock().shut_down();
+        for entry in sessions {
+            entry.session.close(self.going());
+        }
+    }
+
+    fn going(&self) -> Status {
+        Status::unavailable(format!("{} is shutting down", self.config.task.name()))
+    }
+}
+
+/// A session that is being opened; whoever waits for it may leave.
+struct Opening<'a>(Option<&'a Mutex<Registry<Entry>>>);
+
+impl Drop for Opening<'_> {
+    fn drop(&mut self) {
+        if let Some(sessions) = self.0 {
+            sessions.lock().given_up();
         }
     }
 }
@@ -403,24 +423,21 @@ const LOOK_AROUND: Duration = Duration::from_secs(2);
 const GRACE: Duration = Duration::from_millis(200);
 
 /// Waits for a step, and ends it when its time is over.
-async fn finish(session: &Session, running: Running, timeout: Option<Duration>) -> Result<StepEnd> {
+async fn finish(
+    session: &Session,
+    mut running: Running,
+    timeout: Option<Duration>,
+) -> Result<StepEnd> {
     let limit = match (timeout, session.operation_timeout()) {
         // A client that set a deadline reports it itself; this one is for those that did not.
         (Some(t), _) | (None, Some(t)) => t + GRACE,
         (None, None) => return running.wait().await,
     };
-    let cancel = running.canceller();
-    let wait = running.wait();
-    tokio::pin!(wait);
-    match tokio::time::timeout(limit, &mut wait).await {
-        Ok(outcome) => outcome,
-        Err(_) => {
-            let late = Status::deadline_exceeded("Operation timed out.");
-            cancel(late.clone());
-            // The step ends soon, but the client's own deadline is as near.
-            Err(late)
-        }
+    if let Ok(outcome) = tokio::time::timeout(limit, running.wait()).await {
+        return outcome;
     }
+    running.late(Status::deadline_exceeded("Operation timed out."));
+    running.wait().await
 }
 
 fn traces(options: &RunOptions) -> bool {

@@ -1,11 +1,12 @@
 //! The graphs a session has registered, found by what they are fed and asked for. Bounded: the
 //! least recently used one makes room.
 
+use crate::session::Session;
 use downpour_graph::Graph;
 use downpour_plan::Request;
 use downpour_tensor::DType;
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 
 /// What one task runs of a request.
 #[derive(Clone)]
@@ -18,7 +19,7 @@ pub(crate) struct Part {
     pub(crate) graph: Graph,
 }
 
-/// A request's graphs, registered on their tasks.
+/// A request's graphs, registered on their tasks until the last of its users lets go of it.
 pub(crate) struct Registered {
     pub(crate) parts: Vec<Part>,
     /// Feeds, fetches and targets, each sorted: position i of a step's values is name i here.
@@ -26,6 +27,16 @@ pub(crate) struct Registered {
     pub(crate) feed_types: Vec<DType>,
     /// All of it, before it was parted.
     pub(crate) graph: Graph,
+    /// The session whose graphs these are.
+    pub(crate) home: Weak<Session>,
+}
+
+impl Drop for Registered {
+    fn drop(&mut self) {
+        if let Some(session) = self.home.upgrade() {
+            session.deregister(&self.parts);
+        }
+    }
 }
 
 /// Registered graphs by request.
@@ -80,6 +91,7 @@ mod tests {
                 request,
                 feed_types: vec![],
                 graph: Graph::default(),
+                home: Weak::new(),
             })
         };
         let mut plans = Plans::default();

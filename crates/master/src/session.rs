@@ -1,12 +1,10 @@
-//! One session: a growing graph, its registered requests, its running steps.
-//!
-//! ```text
-//! open ──extend──► open ──close──► closed: running steps end, new requests are refused
-//! ```
+//! One session: a growing graph, its registered requests, its running steps. The shell around its
+//! [`Lifecycle`], which decides who may still begin and when the session is deleted on its tasks.
 
+use crate::gather::{Gather, Leftovers};
+use crate::lifecycle::{Effect, Effects, Event, Lifecycle, UseId};
 use crate::partial::PartialRuns;
 use crate::plans::{Part, Plans, Registered};
-use crate::step::{Gather, Leftovers};
 use crate::tasks::Tasks;
 use downpour_graph::{DeviceName, Graph, GraphDef, Result, Status, parse_endpoint};
 use downpour_net::{Canceller, GraphOptions, Limits, PartialStep, StepEnd, StepStart};
@@ -16,8 +14,10 @@ use downpour_plan::{
 use downpour_tensor::Tensor;
 use downpour_wire::messages::{OptLevel, RunOptions, SessionConfig};
 use parking_lot::Mutex;
+use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -31,47 +31,68 @@ pub(crate) struct Session {
     /// Numbers the nodes that partitions add.
     serial: Mutex<u64>,
     state: Mutex<State>,
+    /// Its graphs go with it: no need to deregister them one by one.
+    closed: AtomicBool,
     pub(crate) partial: PartialRuns,
 }
 
 struct State {
+    life: Lifecycle<Canceller>,
     graph: Arc<Graph>,
-    version: i64,
-    closed: Option<Status>,
     plans: Plans,
     callables: HashMap<i64, (Arc<Registered>, RunOptions)>,
     next_callable: i64,
-    running: HashMap<u64, Canceller>,
+}
+
+/// A request's hold on its session, which is not deleted on its tasks before all have let go.
+pub(crate) struct Use {
+    session: Arc<Session>,
+    id: UseId,
+}
+
+impl Use {
+    /// The session.
+    pub(crate) fn session(&self) -> &Arc<Session> {
+        &self.session
+    }
+
+    /// Which use it is.
+    pub(crate) fn id(&self) -> UseId {
+        self.id
+    }
+}
+
+impl Drop for Use {
+    fn drop(&mut self) {
+        self.session.tell(Event::End(self.id));
+    }
 }
 
 /// A step under way. Dropping it cancels the step: the client has gone.
 pub(crate) struct Running {
     outcome: oneshot::Receiver<Result<StepEnd>>,
-    cancel: Canceller,
-    session: Arc<Session>,
-    step_id: u64,
+    gather: Arc<Gather>,
     over: bool,
 }
 
 impl Running {
     /// Waits for the step.
-    pub(crate) async fn wait(mut self) -> Result<StepEnd> {
+    pub(crate) async fn wait(&mut self) -> Result<StepEnd> {
         let outcome = (&mut self.outcome).await;
         self.over = true;
         outcome.unwrap_or_else(|_| Err(Status::internal("the step ended without an outcome")))
     }
 
-    /// Ends the step early.
-    pub(crate) fn canceller(&self) -> Canceller {
-        self.cancel.clone()
+    /// Ends the step because its time is over.
+    pub(crate) fn late(&self, reason: Status) {
+        self.gather.late(reason);
     }
 }
 
 impl Drop for Running {
     fn drop(&mut self) {
-        self.session.state.lock().running.remove(&self.step_id);
         if !self.over {
-            (self.cancel)(Status::cancelled("RunStep was cancelled by the client"));
+            self.gather.gone();
         }
     }
 }
@@ -148,73 +169,112 @@ impl Session {
             placement,
             serial: Mutex::new(0),
             state: Mutex::new(State {
+                life: Lifecycle::new(),
                 graph: Arc::new(graph),
-                version: 0,
-                closed: None,
                 plans: Plans::default(),
                 callables: HashMap::new(),
                 next_callable: 0,
-                running: HashMap::new(),
             }),
+            closed: AtomicBool::new(false),
             partial: PartialRuns::default(),
         })
     }
 
+    /// Tells the machine what happened and does what it says; what is meant for the caller comes
+    /// back.
+    fn tell(&self, event: Event<Canceller>) -> Option<Effect<Canceller>> {
+        let effects = self.state.lock().life.step(event);
+        self.act(effects)
+    }
+
+    fn act(&self, effects: Effects<Canceller>) -> Option<Effect<Canceller>> {
+        let mut own = None;
+        for effect in effects {
+            match effect {
+                Effect::Stop(cancel, reason) => cancel(reason),
+                Effect::Delete => self.tasks.delete_session(&self.handle),
+                effect => own = Some(effect),
+            }
+        }
+        own
+    }
+
+    fn begun(self: &Arc<Self>, effects: Effects<Canceller>) -> Result<Use> {
+        match self.act(effects) {
+            Some(Effect::Begun(id)) => Ok(Use {
+                session: self.clone(),
+                id,
+            }),
+            Some(Effect::Refuse(e)) => Err(e),
+            _ => Err(Status::internal(
+                "the session's machine gave no answer; please report this",
+            )),
+        }
+    }
+
+    /// Lets a request use the session, unless that is closed.
+    pub(crate) fn begin(self: &Arc<Self>) -> Result<Use> {
+        let effects = self.state.lock().life.step(Event::Begin);
+        self.begun(effects)
+    }
+
+    /// As [`Session::begin`], with the graph that was built for the request, if it was.
+    pub(crate) fn find(
+        self: &Arc<Self>,
+        request: &Request,
+    ) -> Result<(Use, Option<Arc<Registered>>)> {
+        let (effects, found) = {
+            let mut state = self.state.lock();
+            (state.life.step(Event::Begin), state.plans.get(request))
+        };
+        Ok((self.begun(effects)?, found))
+    }
+
+    /// Says how to end the step that a use has started.
+    pub(crate) fn attach(&self, id: UseId, cancel: Canceller) {
+        self.tell(Event::Attach(id, cancel));
+    }
+
     /// Adds nodes to the graph and returns its new version.
     pub(crate) fn extend(&self, def: GraphDef, version: i64) -> Result<i64> {
-        let (graph, closed) = {
+        let graph = {
             let state = self.state.lock();
-            (state.graph.clone(), state.closed.is_some())
+            state.life.check_version(version)?;
+            state.graph.clone()
         };
-        if closed {
-            return Err(Status::failed_precondition("Session is closed."));
-        }
-        let stale = |current: i64| {
-            Err(Status::aborted(format!(
-                "Current version is {current} but caller expected {version}."
-            )))
-        };
-        let current = self.state.lock().version;
-        if current != version {
-            return stale(current);
-        }
         let mut graph = Arc::unwrap_or_clone(graph);
         let base = graph.len();
         graph.extend(def)?;
         let mut graph = lower(graph, base, self.placement.devices.len() > 1);
         place(&mut graph, &self.placement)?;
+        let graph = Arc::new(graph);
+        // Another request may have been quicker: then this graph is not built on the latest.
         let mut state = self.state.lock();
-        if state.version != version {
-            return stale(state.version);
+        let effects = state.life.step(Event::Extend { expected: version });
+        if let Some(Effect::Extended(_)) = effects.first() {
+            state.graph = graph;
         }
-        state.graph = Arc::new(graph);
-        state.version += 1;
-        Ok(state.version)
+        drop(state);
+        match self.act(effects) {
+            Some(Effect::Extended(version)) => Ok(version),
+            Some(Effect::Refuse(e)) => Err(e),
+            _ => Err(Status::internal(
+                "the session's machine gave no answer; please report this",
+            )),
+        }
     }
 
-    /// The graph that was built for a request, if it was.
-    pub(crate) fn find(&self, request: &Request) -> Result<Option<Arc<Registered>>> {
-        let mut state = self.state.lock();
-        if let Some(reason) = &state.closed {
-            return Err(reason.clone());
-        }
-        Ok(state.plans.get(request))
-    }
-
-    /// Finds or builds the graphs for a request.
+    /// Finds or builds the graphs for a request of someone who uses the session.
     pub(crate) async fn register(
-        &self,
+        self: &Arc<Self>,
         request: Request,
         ends: &Endpoints,
     ) -> Result<Arc<Registered>> {
         let positional = matches!(ends, Endpoints::Positional);
-        if positional && let Some(found) = self.find(&request)? {
-            return Ok(found);
-        }
         let graph = {
-            let state = self.state.lock();
-            if let Some(reason) = &state.closed {
-                return Err(reason.clone());
+            let mut state = self.state.lock();
+            if positional && let Some(found) = state.plans.get(&request) {
+                return Ok(found);
             }
             state.graph.clone()
         };
@@ -255,26 +315,25 @@ impl Session {
             request,
             feed_types,
             graph: rewritten,
+            home: Arc::downgrade(self),
         });
         if let Some(e) = failed {
-            self.deregister(&plan.parts);
             return Err(e);
         }
         if positional {
-            let gone = self
-                .state
-                .lock()
-                .plans
-                .insert(plan.clone(), self.limits.plans_per_session);
-            if let Some(gone) = gone {
-                self.deregister(&gone.parts);
-            }
+            let limit = self.limits.plans_per_session;
+            let gone = self.state.lock().plans.insert(plan.clone(), limit);
+            // Deregistered with its last user, which may be running right now.
+            drop(gone);
         }
         Ok(plan)
     }
 
     /// Forgets a request's graphs on their tasks.
     pub(crate) fn deregister(&self, parts: &[Part]) {
+        if self.closed.load(Ordering::Acquire) {
+            return;
+        }
         for part in parts {
             let task = self.tasks.get(part.task);
             task.deregister_graph(&self.handle, part.handle);
@@ -299,7 +358,7 @@ impl Session {
 
     /// Starts a step. `feeds` are in the order of the registered request.
     pub(crate) fn start(
-        self: &Arc<Self>,
+        in_use: Use,
         plan: &Registered,
         step_id: u64,
         feeds: Vec<Tensor>,
@@ -321,62 +380,21 @@ impl Session {
             // The receiver is gone when the client is.
             let _ = tx.send(end);
         });
-        let cancel = self.launch(plan, step_id, feeds, trace, done);
-        let running = Running {
+        let gather = launch(in_use, plan, step_id, feeds, (trace, done));
+        gather.attach();
+        Ok(Running {
             outcome,
-            cancel: cancel.clone(),
-            session: self.clone(),
-            step_id,
+            gather,
             over: false,
-        };
-        let mut state = self.state.lock();
-        if let Some(reason) = state.closed.clone() {
-            drop(state);
-            cancel(reason);
-        } else {
-            state.running.insert(step_id, cancel);
-        }
-        Ok(running)
-    }
-
-    /// Starts every part of a step; the outcome is that of all of them.
-    fn launch(
-        self: &Arc<Self>,
-        plan: &Registered,
-        step_id: u64,
-        feeds: Vec<Tensor>,
-        trace: bool,
-        done: downpour_net::Done,
-    ) -> Canceller {
-        let shared = plan.parts.len() > 1 || plan.parts.iter().any(|p| p.task != 0);
-        let leftovers = match shared {
-            true => Leftovers::Everywhere,
-            false => Leftovers::None,
-        };
-        let gather = Gather::new(self.clone(), step_id, plan.parts.len(), leftovers, done);
-        let mut feeds = Some(feeds);
-        // Others first: the own part may begin to run right here.
-        let (own, others): (Vec<&Part>, Vec<&Part>) = plan.parts.iter().partition(|p| p.task == 0);
-        for part in others.into_iter().chain(own) {
-            let step = StepStart {
-                step_id,
-                feeds: match part.task {
-                    0 => feeds.take().unwrap_or_default(),
-                    _ => Vec::new(),
-                },
-                trace,
-                shared,
-            };
-            self.run_part(&gather, part, step);
-        }
-        gather.canceller()
+        })
     }
 
     /// Starts a step that is fed and fetched bit by bit: the client's end of it runs here, parts
     /// on other tasks run as they always do.
     pub(crate) fn start_partial(
         self: &Arc<Self>,
-        plan: &Registered,
+        in_use: Use,
+        plan: Arc<Registered>,
         step_id: u64,
     ) -> Result<Arc<dyn PartialStep>> {
         let own = plan.parts.iter().find(|p| p.task == 0).ok_or_else(|| {
@@ -385,28 +403,33 @@ impl Session {
         let shared = plan.parts.len() > 1;
         let local = &self.tasks.local;
         let step = local.start_partial(&self.handle, own.handle, step_id, shared)?;
-        let others: Vec<Part> = plan.parts.iter().filter(|p| p.task != 0).cloned().collect();
-        if others.is_empty() {
+        let ends = step.clone();
+        let cancel: Canceller = Arc::new(move |reason| ends.cancel(reason));
+        if !shared {
+            self.attach(in_use.id(), cancel);
+            // The graph is used once: its feeds arrive under names that only this run waits for.
+            step.on_end(Box::new(move |_| drop((plan, in_use))));
             return Ok(step);
         }
-        let (session, gone) = (self.clone(), others.clone());
-        let done = Box::new(move |_| session.deregister(&gone));
-        let leftovers = Leftovers::Elsewhere;
-        let gather = Gather::new(self.clone(), step_id, others.len() + 1, leftovers, done);
+        let others: SmallVec<[Part; 2]> =
+            plan.parts.iter().filter(|p| p.task != 0).cloned().collect();
+        let tasks = std::iter::once(0).chain(others.iter().map(|p| p.task));
+        let done = Box::new(move |_| drop(plan));
+        let gather = Gather::new(in_use, step_id, tasks, Leftovers::Elsewhere, done);
         let ended = gather.part(0);
         step.on_end(Box::new(move |outcome| {
             ended(outcome.map(|()| StepEnd::default()));
         }));
-        let fails = step.clone();
-        gather.cancel_with(Arc::new(move |reason| fails.cancel(reason)));
-        for part in &others {
+        gather.launched(0, cancel);
+        for (i, part) in others.iter().enumerate() {
             let start = StepStart {
                 step_id,
                 shared,
                 ..Default::default()
             };
-            self.run_part(&gather, part, start);
+            self.run_part(&gather, i + 1, part, start);
         }
+        gather.attach();
         let all = gather.canceller();
         Ok(Arc::new(SpreadStep {
             local: step,
@@ -416,10 +439,11 @@ impl Session {
         }))
     }
 
-    fn run_part(&self, gather: &Arc<Gather>, part: &Part, step: StepStart) {
+    fn run_part(&self, gather: &Arc<Gather>, i: usize, part: &Part, step: StepStart) {
         let task = self.tasks.get(part.task);
-        let ended = gather.part(part.task);
-        gather.cancel_with(task.run_graph(&self.handle, part.handle, step, ended));
+        let ended = gather.part(i);
+        let cancel = task.run_graph(&self.handle, part.handle, step, ended);
+        gather.launched(i, cancel);
     }
 
     /// How long a step may take when its own options do not say.
@@ -430,13 +454,10 @@ impl Session {
     /// Names the task an error came from, as TensorFlow's master does.
     pub(crate) fn blame_task(&self, task: usize, e: Status) -> Status {
         // A step that was ended from here failed nowhere else.
-        if self.state.lock().closed.as_ref() == Some(&e) {
+        if self.state.lock().life.closed() == Some(&e) {
             return e;
         }
-        Status {
-            message: format!("From {}:\n{}", self.tasks.name(task), e.message),
-            ..e
-        }
+        self.tasks.blame(task, e)
     }
 
     pub(crate) fn add_callable(&self, plan: Arc<Registered>, options: RunOptions) -> i64 {
@@ -462,20 +483,49 @@ impl Session {
     }
 
     pub(crate) fn release_callable(&self, handle: i64) {
-        self.state.lock().callables.remove(&handle);
+        let gone = self.state.lock().callables.remove(&handle);
+        drop(gone);
     }
 
-    /// Ends the session: running steps fail with `reason`.
+    /// Ends the session: running steps fail with `reason`, and its tasks forget it when they have.
     pub(crate) fn close(&self, reason: Status) {
-        let running = {
-            let mut state = self.state.lock();
-            state.closed.get_or_insert(reason.clone());
-            std::mem::take(&mut state.running)
-        };
-        for cancel in running.into_values() {
-            cancel(reason.clone());
-        }
-        self.partial.cancel_all(&reason);
-        self.tasks.delete_session(&self.handle);
+        self.closed.store(true, Ordering::Release);
+        self.tell(Event::Close(reason));
+        self.partial.clear();
     }
+}
+
+/// Starts every part of a step; the outcome is that of all of them.
+fn launch(
+    in_use: Use,
+    plan: &Registered,
+    step_id: u64,
+    feeds: Vec<Tensor>,
+    (trace, done): (bool, downpour_net::Done),
+) -> Arc<Gather> {
+    let shared = plan.parts.len() > 1 || plan.parts.iter().any(|p| p.task != 0);
+    let leftovers = match shared {
+        true => Leftovers::Everywhere,
+        false => Leftovers::None,
+    };
+    let session = in_use.session().clone();
+    // Others first: the own part may begin to run right here.
+    let mut parts: SmallVec<[&Part; 4]> = plan.parts.iter().collect();
+    parts.sort_by_key(|p| p.task == 0);
+    let tasks = parts.iter().map(|p| p.task);
+    let gather = Gather::new(in_use, step_id, tasks, leftovers, done);
+    let mut feeds = Some(feeds);
+    for (i, part) in parts.into_iter().enumerate() {
+        let step = StepStart {
+            step_id,
+            feeds: match part.task {
+                0 => feeds.take().unwrap_or_default(),
+                _ => Vec::new(),
+            },
+            trace,
+            shared,
+        };
+        session.run_part(&gather, i, part, step);
+    }
+    gather
 }

@@ -129,6 +129,14 @@ impl Tasks {
         full.split("/device:").next().unwrap_or(full)
     }
 
+    /// Names the task an error came from, as TensorFlow's master does.
+    pub(crate) fn blame(&self, i: usize, e: Status) -> Status {
+        Status {
+            message: format!("From {}:\n{}", self.name(i), e.message),
+            ..e
+        }
+    }
+
     /// Every device's description.
     pub(crate) fn attributes(&self) -> &[DeviceAttributes] {
         &self.attributes
