@@ -34,6 +34,8 @@ usage: cargo xtask <command>
   cluster [--only NAME] clusters that mix our tasks with TensorFlow's
   cluster --faults [--tf] [--short] [--only SCENE]
                         tasks that are killed, stopped or cut off, and come back; TensorFlow's figures
+  cluster --ending [--only NAME]
+                        tasks that exit when the training is done, or when told
   programs [NAME [--sync] [--free] [--resource] [--tf] [--data DIR]]
                         one training program on 2 ps and 2 workers; all on both sides, compared
   bench [--row NAME] [--json] [--rounds N]

@@ -17,6 +17,7 @@ pub(crate) fn run() -> Result<()> {
         report.step("faults", || {
             cluster::run(&["--faults".to_owned(), "--short".to_owned()])
         });
+        report.step("ending", || cluster::run(&["--ending".to_owned()]));
         report.step("programs", || programs::run(&["--short".to_owned()]));
         report.step("conformance", || conformance::run_counting(&[]));
         report.step("fuzz", fuzz_smoke);

@@ -112,6 +112,18 @@ pub(crate) fn describe(role: &Role, address: std::net::SocketAddr) -> String {
             }
         }
     }
+    if !role.wait_for.is_empty() {
+        let names = role.wait_for.iter().take(MAX_SHOWN);
+        let names: Vec<String> = names.map(|(j, t)| format!("/job:{j}/task:{t}")).collect();
+        let more = match role.wait_for.len().saturating_sub(MAX_SHOWN) {
+            0 => String::new(),
+            more => format!(" and {more} more"),
+        };
+        out += &format!(
+            "exits when the clients of {}{more} are done\n",
+            names.join(", ")
+        );
+    }
     for note in &role.notes {
         out += &format!("note: {note}\n");
     }

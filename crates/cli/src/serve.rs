@@ -84,8 +84,8 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) drain: Option<Duration>,
 
-    /// Exit when the training is done: every task that clients train through (all but ps and evaluator; for such a
-    /// task itself, its own clients) has had a session here, and none is open any more
+    /// Exit when the training is done: for a ps, every task that clients train through (all but ps and evaluator) has
+    /// had a session here and none is open any more; for another task, its own clients have
     #[arg(long)]
     pub(crate) exit_when_done: bool,
 

@@ -493,8 +493,7 @@ fn overlay(sources: &[(String, Definition)]) -> Definition {
     made
 }
 
-/// Whose end this task waits for. Clients of a training job talk to its own task, so that one waits
-/// for its own clients; anyone else waits for all training tasks.
+/// Whose end this task waits for: a ps for all training tasks, any other for its own clients.
 fn waited_for(
     settings: &Definition,
     cluster: &ClusterSpec,
@@ -522,13 +521,12 @@ fn waited_for(
         }
         return Ok(all);
     }
-    let trains = |job: &str| !matches!(job, "ps" | "evaluator");
-    if trains(own.0) {
+    if own.0 != "ps" {
         return Ok(vec![(own.0.to_owned(), own.1)]);
     }
     let all: Vec<(String, u32)> = cluster
         .tasks()
-        .filter(|(job, ..)| trains(job))
+        .filter(|(job, ..)| !matches!(*job, "ps" | "evaluator"))
         .map(|(job, task, _)| (job.to_owned(), task))
         .collect();
     if all.is_empty() {

@@ -281,6 +281,8 @@ fn who_is_waited_for() {
     );
     assert_eq!(wait(ps, None).unwrap(), "chief0 worker0 worker1");
     assert_eq!(wait(worker, None).unwrap(), "worker1");
+    let evaluator = r#"{"type": "evaluator", "index": 0}"#;
+    assert_eq!(wait(evaluator, None).unwrap(), "evaluator0");
     assert_eq!(
         wait(ps, Some(&["chief", "worker:1"])).unwrap(),
         "chief0 worker1"
