@@ -20,28 +20,38 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 os.environ.setdefault("TF_ENABLE_ONEDNN_OPTS", "0")
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
-import numpy as np
 import harness
 
 
 class Tool:
-    """The builder, as a process that answers."""
+    """The builder, as a process that answers; one that dies is started again."""
 
     def __init__(self, path):
-        self.process = subprocess.Popen([path], stdin=subprocess.PIPE, stdout=subprocess.PIPE)
+        self.path, self.process = path, None
 
     def ask(self, request, graph_def):
-        for piece in (json.dumps(request).encode(), graph_def.SerializeToString()):
-            self.process.stdin.write(struct.pack("<I", len(piece)) + piece)
-        self.process.stdin.flush()
-        pieces = []
-        for _ in range(2):
-            (length,) = struct.unpack("<I", self.process.stdout.read(4))
-            pieces.append(self.process.stdout.read(length))
-        answer = json.loads(pieces[0])
+        if self.process is None:
+            self.process = subprocess.Popen([self.path], stdin=subprocess.PIPE, stdout=subprocess.PIPE,
+                                            stderr=subprocess.DEVNULL)
+        try:
+            for piece in (json.dumps(request).encode(), graph_def.SerializeToString()):
+                self.process.stdin.write(struct.pack("<I", len(piece)) + piece)
+            self.process.stdin.flush()
+            answer, graph = json.loads(self.read()), self.read()
+        except (OSError, struct.error):
+            code, self.process = self.process.wait(), None
+            raise Died("the tool died (%s)" % code) from None
         if answer["error"]:
             raise RuntimeError(answer["error"])
-        return answer, pieces[1]
+        return answer, graph
+
+    def read(self):
+        (length,) = struct.unpack("<I", self.process.stdout.read(4))
+        return self.process.stdout.read(length)
+
+
+class Died(Exception):
+    """The tool panicked."""
 
 
 def build(tf, case):
@@ -81,80 +91,10 @@ def shapes(tf, tool, case):
     return wrong, less
 
 
-def differentiable(tensor):
-    return tensor.dtype.is_floating or tensor.dtype.is_complex
-
-
-def gradients(tf, tool, case):
-    """Differences between the builder's gradients and TensorFlow's."""
-    import compare
-    import registry
-    graph, fetches, context = build(tf, case)
-    if isinstance(fetches, registry.Steps):
-        return None
-    ys = [t for t in tensors_of(tf, fetches) if differentiable(t)]
-    xs = [t for t in context.feeds if differentiable(t)]
-    if not ys or not xs:
-        return None
-    before = graph.as_graph_def()
-    with graph.as_default():
-        try:
-            want = tf.gradients(ys, xs)
-        except Exception as e:
-            want = e
-    try:
-        answer, added = tool.ask({"ask": "gradients", "ys": [y.name for y in ys], "xs": [x.name for x in xs]}, before)
-    except RuntimeError as e:
-        if isinstance(want, Exception):
-            return []
-        return [str(e)]
-    if isinstance(want, Exception):
-        return ["TensorFlow refuses (%s), Downpour gives %s" % (want, answer["gradients"])]
-    ours = tf.GraphDef.FromString(added)
-    with graph.as_default():
-        known = {op.name for op in graph.get_operations()}
-        feeds = {x.name: x for x in xs}
-        del ours.node[:len(before.node)]
-        names = [n for g in answer["gradients"] if g for n in g]
-        inputs = {}
-        for node in ours.node:
-            for i in node.input:
-                base = i.lstrip("^").split(":")[0]
-                if base in {n.name for n in before.node}:
-                    inputs[i] = graph.get_operation_by_name(base) if i.startswith("^") else graph.get_tensor_by_name(i if ":" in i else i + ":0")
-        made = dict(zip(names, tf.import_graph_def(ours, input_map=inputs, return_elements=names, name="ours"))) if names else {}
-
-        def dense(parts):
-            if parts is None:
-                return None
-            got = [made[n] for n in parts]
-            return got[0] if len(got) == 1 else tf.convert_to_tensor(tf.IndexedSlices(*got))
-        got = [dense(g) for g in answer["gradients"]]
-        want = [None if w is None else tf.convert_to_tensor(w) for w in want]
-    problems = []
-    for x, w, g in zip(xs, want, got):
-        if (w is None) != (g is None):
-            problems.append("%s: TensorFlow's gradient is %s, Downpour's %s" % (x.name, w, g))
-    both = [(x, w, g) for x, w, g in zip(xs, want, got) if w is not None and g is not None]
-    if problems or not both:
-        return problems
-    with tf.Session(graph=graph) as session:
-        try:
-            for op in context.inits:
-                session.run(op, context.feeds)
-            expected = session.run([w for _, w, _ in both], context.feeds)
-        except tf.errors.OpError:
-            return None
-        try:
-            found = session.run([g for _, _, g in both], context.feeds)
-        except tf.errors.OpError as e:
-            return ["Downpour's gradient fails: %s" % str(e).split("\n")[0]]
-    for (x, _, _), w, g in zip(both, expected, found):
-        problems += ["%s: %s" % (x.name, d) for d in compare.differences(case, w, g)]
-    return problems
-
-
 def main():
+    if sys.argv[1:2] == ["gradients"]:
+        import gradients
+        return gradients.main(sys.argv[2:])
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("what", choices=["shapes", "gradients"])
     p.add_argument("--tool", required=True)
@@ -190,7 +130,7 @@ def main():
                     less_known.update(op for op, _ in less)
                     found = [text for _, text in found]
                 else:
-                    found = gradients(tf, tool, case)
+                    found = None
             except (ValueError, TypeError, tf.errors.OpError):
                 continue  # TensorFlow itself refuses the graph: kernels' cases, not this one's
             if found is None:

@@ -3,7 +3,7 @@
 //! each a length and JSON, a length and a serialized GraphDef (little-endian u32 lengths).
 
 use anyhow::{Context as _, Result};
-use downpour_build::{Gradient, Graph, gradients};
+use downpour_build::{Gradient, Graph, Output, gradients_from};
 use downpour_wire::{Budget, Meter, decode_graph, encode_graph_def, proto};
 use prost::Message;
 use serde::{Deserialize, Serialize};
@@ -16,8 +16,14 @@ use std::io::{Read, Write};
 enum Request {
     /// The shapes of all tensors.
     Shapes,
-    /// Gradients of the sum of `ys` with respect to `xs`.
-    Gradients { ys: Vec<String>, xs: Vec<String> },
+    /// Gradients of `ys`, from `dys`, with respect to `xs`; if `again` is not empty, the
+    /// gradients of those that there are, from `again`, with respect to `xs`.
+    Gradients {
+        ys: Vec<String>,
+        xs: Vec<String>,
+        dys: Vec<String>,
+        again: Vec<String>,
+    },
 }
 
 /// The answer; the graph behind it holds what was added.
@@ -70,23 +76,32 @@ fn answer(request: &[u8], graph: &[u8]) -> Result<(Answer, Vec<u8>)> {
             }
             Ok((answer, Vec::new()))
         }
-        Request::Gradients { ys, xs } => {
-            let find = |names: &[String]| -> Result<Vec<_>> {
+        Request::Gradients { ys, xs, dys, again } => {
+            let find = |names: &[String]| -> Result<Vec<Output>> {
                 names.iter().map(|name| Ok(g.output(name)?)).collect()
             };
-            for gradient in gradients(&find(&ys)?, &find(&xs)?)? {
-                answer
-                    .gradients
-                    .push(gradient.map(|gradient| match gradient {
-                        Gradient::Dense(output) => vec![output.name()],
-                        Gradient::Sparse(s) => {
-                            vec![s.values.name(), s.indices.name(), s.shape.name()]
-                        }
-                    }));
+            let (ys, xs, again) = (find(&ys)?, find(&xs)?, find(&again)?);
+            let dys: Vec<_> = find(&dys)?.into_iter().map(|d| Some(d.into())).collect();
+            let mut found = gradients_from(&ys, &dys, &xs)?;
+            if !again.is_empty() {
+                let pairs = found.iter().zip(again);
+                let (ys, dys): (Vec<Output>, Vec<_>) = pairs
+                    .filter_map(|(y, dy)| Some((y.as_ref()?.to_dense(), Some(dy.into()))))
+                    .unzip();
+                found = gradients_from(&ys, &dys, &xs)?;
             }
+            answer.gradients = found.into_iter().map(|g| g.map(names)).collect();
             let def = encode_graph_def(&g.to_graph_def()?)?;
             Ok((answer, def.encode_to_vec()))
         }
+    }
+}
+
+/// Names of the tensors that a gradient is made of.
+fn names(gradient: Gradient) -> Vec<String> {
+    match gradient {
+        Gradient::Dense(output) => vec![output.name()],
+        Gradient::Sparse(s) => vec![s.values.name(), s.indices.name(), s.shape.name()],
     }
 }
 

@@ -165,3 +165,67 @@ fn tensor(values: &[f64], like: &Tensor) -> Result<Tensor> {
     flat.reshaped(like.shape().clone())
         .map_err(|e| Status::internal(e.to_string()))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::Graph;
+
+    /// Evaluates `y = x³`, and as its gradient `factor * x² * dy`.
+    struct Cube {
+        factor: f64,
+        y: Output,
+    }
+
+    impl Evaluate for Cube {
+        fn evaluate(&mut self, out: &[Output], feeds: &[(Output, Tensor)]) -> Result<Vec<Tensor>> {
+            let x = numbers(&feeds[0].1)?;
+            let out = match out[0] == self.y {
+                true => x.iter().map(|x| x.powi(3)).collect(),
+                false => {
+                    let dy = numbers(&feeds[1].1)?;
+                    let pairs = x.iter().zip(dy);
+                    pairs.map(|(x, dy)| self.factor * x * x * dy).collect()
+                }
+            };
+            Ok(vec![Tensor::vector::<f64>(out)])
+        }
+    }
+
+    fn checked(factor: f64) -> GradientCheck {
+        let g = Graph::new();
+        let x = g.placeholder("x", DType::Double, [2]);
+        let y = &x * &x * &x;
+        let feeds = [(x.clone(), Tensor::vector(vec![1.0, 2.0]))];
+        let mut evaluator = Cube {
+            factor,
+            y: y.clone(),
+        };
+        check_gradients(&mut evaluator, &y, &x, &feeds, 1e-4).unwrap()
+    }
+
+    #[test]
+    fn a_right_gradient_passes() {
+        assert!(checked(3.0).max_error < 1e-6);
+    }
+
+    #[test]
+    fn a_wrong_gradient_is_found_and_located() {
+        let found = checked(3.5);
+        assert!((found.max_error - 2.0).abs() < 1e-6, "{found:?}");
+        assert_eq!(found.at, (1, 1));
+        assert!(checked(f64::NAN).max_error.is_nan());
+    }
+
+    #[test]
+    fn what_is_not_fed_cannot_be_checked() {
+        let g = Graph::new();
+        let x = g.placeholder("x", DType::Double, [2]);
+        let y = x.square();
+        let mut evaluator = Cube {
+            factor: 1.0,
+            y: y.clone(),
+        };
+        assert!(check_gradients(&mut evaluator, &y, &x, &[], 1e-4).is_err());
+    }
+}

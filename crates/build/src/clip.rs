@@ -95,3 +95,63 @@ pub fn clip_by_global_norm(
     });
     Ok((clipped.collect(), length))
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Graph, IndexedSlices};
+
+    fn rows(g: &Graph) -> Gradient {
+        Gradient::Sparse(IndexedSlices {
+            values: g.constant([[3.0f32, 4.0]]),
+            indices: g.constant([5i32]),
+            shape: g.constant([10i32, 2]),
+        })
+    }
+
+    #[test]
+    fn rows_stay_where_they_are() {
+        let g = Graph::new();
+        let before = rows(&g);
+        let all = [
+            Some(before.clone()),
+            None,
+            Some(g.constant([1.0f32]).into()),
+        ];
+        let (clipped, norm) = clip_by_global_norm(&all, 1.0).unwrap();
+        let clipped_row = clipped[0].clone().unwrap();
+        for after in [
+            clip_by_value(&before, -1.0, 1.0),
+            clip_by_norm(&before, 1.0),
+            clipped_row,
+        ] {
+            let (Gradient::Sparse(before), Gradient::Sparse(after)) = (&before, &after) else {
+                panic!("{after:?}")
+            };
+            assert_eq!(
+                (&before.indices, &before.shape),
+                (&after.indices, &after.shape)
+            );
+            assert_eq!(after.values.shape().to_string(), "[1,2]");
+        }
+        assert!(clipped[1].is_none() && matches!(clipped[2], Some(Gradient::Dense(_))));
+        assert_eq!(norm.shape().to_string(), "[]");
+        g.check().unwrap();
+    }
+
+    #[test]
+    fn half_precision_gradients_have_a_norm_in_float() {
+        let g = Graph::new();
+        let half = g.filled(DType::Half, [2], 1.0);
+        let all = [Some(half.into()), Some(g.constant([1.0f32]).into())];
+        let (clipped, norm) = clip_by_global_norm(&all, 1.0).unwrap();
+        assert_eq!(norm.dtype(), DType::Float);
+        assert_eq!(clipped[0].as_ref().unwrap().values().dtype(), DType::Half);
+        g.check().unwrap();
+    }
+
+    #[test]
+    fn nothing_has_no_norm() {
+        assert!(global_norm(&[None]).is_err());
+    }
+}

@@ -1,0 +1,287 @@
+"""Gradients: the conformance cases' graphs, built by TensorFlow, differentiated by Downpour's builder.
+
+The builder's gradients of each case's floating outputs, from the same random gradients to begin with, with respect to
+its fed inputs and its variables, are run by TensorFlow beside TensorFlow's own in one step and must agree, also on
+which inputs have none and which are sparse. For two cases of each op the gradients' gradients too.
+
+  python graphs.py gradients --tool target/debug/downpour-graph-tool [--family a,b] [--case GLOB] [--failures] [--sample N]
+"""
+import argparse
+import collections
+import fnmatch
+import sys
+import time
+import zlib
+
+import numpy as np
+
+import graphs
+import harness
+from graphs import Died, Tool, tensors_of
+
+# Cases whose gradients differ from TensorFlow's on purpose, and why.
+KNOWN = {
+    "array/SparseSegment*/empty*": "for no indices TensorFlow's kernel leaves its result as the memory was",
+    "array/SparseSegment*/(3, 2)_[[]]_[[]]": "as above",
+    "array/MatrixDiagPartV2/*": "TensorFlow's gradient aligns the diagonals otherwise than the op",
+    "array/MatrixDiagV2/*": "as MatrixDiagPartV2",
+    "array/MatrixSetDiagV2/*": "as MatrixDiagPartV2",
+    "nn/MaxPool/window_too_big": "TensorFlow's kernel leaves part of its result as the memory was",
+}
+
+
+# Whether placeholders say the shapes they are fed with.
+SHAPED = [False]
+
+
+def differentiable(tensor):
+    return tensor.dtype.is_floating or tensor.dtype.is_complex
+
+
+def variables_of(tf, graph):
+    """Variables' handles and references."""
+    for op in graph.get_operations():
+        if op.type in ("VarHandleOp", "VariableV2", "Variable") and tf.as_dtype(op.get_attr("dtype")).is_floating:
+            yield op.outputs[0]
+
+
+class Question:
+    """One case's gradients: what is asked of both sides, and the session that compares them."""
+
+    def __init__(self, tf, case):
+        import registry
+        self.tf, self.case = tf, case
+        self.graph, fetches, context = graphs.build(tf, case)
+        self.inits, self.feeds, self.before = context.inits, dict(context.feeds), []
+        if isinstance(fetches, registry.Steps):
+            fetches = self.last_step(fetches)
+        self.ys = [t for t in dict.fromkeys(tensors_of(tf, fetches)) if differentiable(t)]
+        self.xs = [t for t in self.feeds if differentiable(t)] + list(variables_of(tf, self.graph))
+        self.rng = np.random.RandomState(zlib.crc32(case.name.encode()) & 0x7FFFFFFF)
+
+    def last_step(self, steps):
+        """The last step with something to differentiate; those before it are run for what they leave."""
+        parts = [s if isinstance(s, tuple) and len(s) == 2 and isinstance(s[1], dict) else (s, {}) for s in steps]
+        for i in reversed(range(len(parts))):
+            if any(differentiable(t) for t in tensors_of(self.tf, parts[i][0])):
+                self.before = [(f, dict(self.feeds, **d)) if d else (f, self.feeds) for f, d in parts[:i]]
+                self.feeds.update(parts[i][1])
+                return parts[i][0]
+        return []
+
+    def begin_with(self, tensors):
+        """Placeholders for the tensors' gradients."""
+        with self.graph.as_default():
+            return [self.tf.placeholder(t.dtype.base_dtype, name="begin_with_%d" % i) for i, t in enumerate(tensors)]
+
+    def random(self, value):
+        value = np.asarray(value)
+        out = self.rng.uniform(-1, 1, value.shape)
+        if value.dtype.kind == "c":
+            out = out + 1j * self.rng.uniform(-1, 1, value.shape)
+        return np.asarray(out).astype(value.dtype)
+
+    def start(self):
+        """A session in which the case has run; its outputs' values."""
+        session = self.tf.Session(graph=self.graph)
+        for op in self.inits:
+            session.run(op, self.feeds)
+        for fetches, feeds in self.before:
+            session.run(fetches, feeds)
+        return session, session.run(self.ys, self.feeds)
+
+    def ask(self, tool, def_before, request):
+        """The builder's gradients, imported beside TensorFlow's; a list of None, tensors and IndexedSlices."""
+        tf = self.tf
+        answer, added = tool.ask(request, def_before)
+        ours = tf.GraphDef.FromString(added)
+        known = {n.name for n in def_before.node}
+        del ours.node[:len(def_before.node)]
+        names = [n for g in answer["gradients"] if g for n in g]
+        inputs = {}
+        with self.graph.as_default():
+            for name in [i for node in ours.node for i in node.input] + names:
+                base = name.lstrip("^").split(":")[0]
+                if base in known:
+                    inputs[name] = (self.graph.get_operation_by_name(base) if name.startswith("^") else
+                                    self.graph.get_tensor_by_name(name if ":" in name else name + ":0"))
+            new = [n for n in names if n not in inputs]
+            imported = tf.import_graph_def(ours, input_map=inputs, return_elements=new, name="ours")
+            made = dict(inputs, **dict(zip(new, imported or [])))
+
+            def whole(parts):
+                parts = [made[n] for n in parts]
+                return parts[0] if len(parts) == 1 else tf.IndexedSlices(*parts)
+            return [None if g is None else whole(g) for g in answer["gradients"]]
+
+    def dense(self, gradient):
+        with self.graph.as_default():
+            return None if gradient is None else self.tf.convert_to_tensor(gradient)
+
+
+def gradients(tf, tool, case, second=False):
+    """Differences between the builder's gradients and TensorFlow's; nothing if there is nothing to compare."""
+    q = Question(tf, case)
+    if not q.ys or not q.xs:
+        return None
+    dys, ddxs = q.begin_with(q.ys), q.begin_with(q.xs) if second else []
+    before = q.graph.as_graph_def()
+    with q.graph.as_default():
+        try:
+            want = tf.gradients(q.ys, q.xs, dys)
+            if second:
+                first = [(tf.convert_to_tensor(w), d) for w, d in zip(want, ddxs) if w is not None]
+                if not first:
+                    return None
+                want = tf.gradients([w for w, _ in first], q.xs, [d for _, d in first])
+        except Exception as e:
+            want = e
+    try:
+        got = q.ask(tool, before, {"ask": "gradients", "ys": [y.name for y in q.ys], "xs": [x.name for x in q.xs],
+                                   "dys": [d.name for d in dys], "again": [d.name for d in ddxs]})
+    except (RuntimeError, Died) as e:
+        return [] if isinstance(want, Exception) else [str(e)]
+    if isinstance(want, LookupError):
+        return ["TensorFlow refuses (%s), Downpour gives %s" % (want, got)]
+    refused = isinstance(want, Exception)
+    if refused and not SHAPED[0]:
+        # Some of TensorFlow's gradients need known shapes.
+        SHAPED[0] = True
+        try:
+            return gradients(tf, tool, case, second)
+        except (ValueError, TypeError, tf.errors.OpError):
+            return None
+        finally:
+            SHAPED[0] = False
+    problems, both = [], []
+    for x, w, g in zip(q.xs, got if refused else want, got):
+        if (w is None) != (g is None):
+            problems.append("%s: TensorFlow's gradient is %s, Downpour's %s" % (x.name, w, g))
+        elif not second and isinstance(w, tf.IndexedSlices) != isinstance(g, tf.IndexedSlices):
+            problems.append("%s: TensorFlow's gradient is %s, Downpour's %s" % (x.name, type(w), type(g)))
+        elif w is not None:
+            both.append((x, q.dense(w), q.dense(g)))
+    if problems or not both:
+        return problems
+    try:
+        session, values = q.start()
+    except tf.errors.OpError:
+        return None
+    with session:
+        feeds = dict(q.feeds)
+        feeds.update((d, q.random(v)) for d, v in zip(dys, values))
+        for d, x in zip(ddxs, q.xs):
+            feeds[d] = q.random(q.feeds.get(x, np.zeros(())))
+        ours = [g for _, _, g in both]
+        if refused:
+            return by_steps(q, session, both, feeds, dys)
+        try:
+            expected, found = session.run([[w for _, w, _ in both], ours], feeds)
+        except tf.errors.OpError:
+            try:
+                session.run([w for _, w, _ in both], feeds)
+            except tf.errors.OpError:
+                return None
+            try:
+                session.run(ours, feeds)
+            except tf.errors.OpError as e:
+                return ["Downpour's gradient fails: %s" % str(e).split("\n")[0]]
+            return ["fails together only"]
+    import compare
+    for (x, _, _), w, g in zip(both, expected, found):
+        problems += ["%s: %s" % (x.name, d) for d in compare.differences(Wide(case, second), w, g)]
+    return problems
+
+
+class Wide:
+    """The case's tolerance; twice differentiated, errors have grown."""
+
+    def __init__(self, case, second):
+        self.text = case.text
+        self.rtol, self.atol = case.rtol, case.atol
+        if second:
+            self.rtol, self.atol = max(case.rtol or 0, 1e-3), max(case.atol or 0, 1e-4)
+
+
+def by_steps(q, session, both, feeds, dys):
+    """Where TensorFlow's python refuses: the builder's gradients beside what small steps measure."""
+    problems = []
+    for x, _, g in both:
+        if x not in q.feeds or q.feeds[x].dtype not in (np.float32, np.float64):
+            continue
+        if any(d.dtype.base_dtype not in (q.tf.float32, q.tf.float64) for d in dys):
+            continue
+        step = 1e-3 if q.feeds[x].dtype == np.float32 else 1e-6
+        along = q.random(q.feeds[x])
+        slope = float(np.sum(session.run(g, feeds).astype(np.float64) * along))
+        sides = []
+        for sign in (1, -1):
+            moved = dict(feeds)
+            moved[x] = (q.feeds[x] + sign * step * along).astype(q.feeds[x].dtype)
+            values = session.run(q.ys, moved)
+            sides.append(sum(float(np.sum(v.astype(np.float64) * feeds[d])) for v, d in zip(values, dys)))
+        seen = (sides[0] - sides[1]) / (2 * step)
+        if abs(seen - slope) > 2e-2 * max(1, abs(seen)):
+            problems.append("%s: the slope is %g, Downpour says %g" % (x.name, seen, slope))
+    return problems
+
+
+def main(arguments):
+    p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
+    p.add_argument("--tool", required=True)
+    p.add_argument("--family", action="append", default=[])
+    p.add_argument("--case", action="append", default=[])
+    p.add_argument("--failures", action="store_true")
+    p.add_argument("--sample", type=int, default=1, metavar="N", help="of an op's cases, the first two and every Nth")
+    options = p.parse_args(arguments)
+    import tensorflow.compat.v1 as tf
+    tf.disable_v2_behavior()
+    tf.logging.set_verbosity(tf.logging.FATAL)
+    import registry
+
+    def inp(value, dtype=None, shape=None):
+        array = registry.to_array(value, dtype)
+        tensor = tf.placeholder(tf.as_dtype(array.dtype) if array.dtype != object else tf.string,
+                                array.shape if SHAPED[0] else shape)
+        registry._context.feeds[tensor] = array
+        return tensor
+    registry.inp = inp
+    tool, start = Tool(options.tool), time.time()
+    wanted = [f for item in options.family for f in item.split(",")]
+    counts, once, twice = collections.Counter(), collections.Counter(), collections.Counter()
+
+    def report(case, found, what=""):
+        if found is None:
+            return
+        known = any(fnmatch.fnmatchcase(case.family + "/" + case.name, g) for g in KNOWN)
+        kind = "passed" if not found else "known" if known else "failed"
+        counts[kind] += 1
+        if kind == "failed" and (options.failures or counts[kind] <= 20):
+            print("FAIL %s/%s%s\n     %s" % (case.family, case.name, what, "\n     ".join(found[:3])), flush=True)
+
+    for family, path in harness.case_files():
+        if wanted and family not in wanted:
+            continue
+        for case in harness.load(path):
+            if case.build is None or not harness.selected(options.case, family, case.name):
+                continue
+            case.family, op = family, (family, case.name.split("/")[0])
+            if once[op] >= 2 and zlib.crc32(case.name.encode()) % options.sample:
+                continue
+            try:
+                found = gradients(tf, tool, case)
+                once[op] += found is not None
+                report(case, found)
+                if found == [] and twice[op] < 2:
+                    again = gradients(tf, tool, case, second=True)
+                    twice[op] += again is not None
+                    report(case, again, ", second order")
+            except (ValueError, TypeError, tf.errors.OpError):
+                continue  # TensorFlow itself refuses the graph: kernels' cases, not this one's
+    print("gradients: %d passed, %d failed, %d known in %.0f s" % (
+        counts["passed"], counts["failed"], counts["known"], time.time() - start))
+    sys.exit(1 if counts["failed"] else 0)
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
