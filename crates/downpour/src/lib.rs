@@ -6,6 +6,8 @@
 
 mod ending;
 mod machine;
+pub mod mnist;
+pub mod program;
 mod running;
 mod server;
 

@@ -88,8 +88,13 @@ impl Supervision {
     }
 
     /// What happens around every step.
-    pub fn hook(mut self, hook: impl Hook + 'static) -> Supervision {
-        self.hooks.push(Box::new(hook));
+    pub fn hook(self, hook: impl Hook + 'static) -> Supervision {
+        self.boxed_hook(Box::new(hook))
+    }
+
+    /// As [`Self::hook`], for one that is boxed already.
+    pub fn boxed_hook(mut self, hook: Box<dyn Hook>) -> Supervision {
+        self.hooks.push(hook);
         self
     }
 

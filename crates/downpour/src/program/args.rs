@@ -1,0 +1,186 @@
+//! A program's command line: the same flags for every [`Program`](super::Program).
+
+use super::{Options, Program, run};
+use crate::{ClusterSpec, Definition, Role};
+use downpour_build::Result as Built;
+use downpour_train::Every;
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// What every program can be told.
+const USAGE: &str = "\
+Options of every Downpour program:
+  --ps N              parameter servers of a cluster in this process [1]
+  --workers N         workers of a cluster in this process [1]
+  --sync              one update for all workers instead of one for each
+  --backups N         with --sync: how many workers an update does not wait for [0]
+  --steps N           steps of all workers together [1000]
+  --dir DIR           where checkpoints are restored from and saved to
+  --save-seconds N    how often they are saved [60]
+  --json              end with one line of JSON
+  --help              this text
+One task of a cluster of many processes instead, also by TF_CONFIG:
+  --ps_hosts HOSTS --worker_hosts HOSTS --job_name JOB --task_index N";
+
+/// What a command line asks for.
+#[derive(Debug)]
+pub struct Args {
+    /// How to run.
+    pub options: Options,
+    /// Whether the report is to be JSON.
+    pub json: bool,
+    /// Whether only the usage was asked for.
+    pub help: bool,
+}
+
+impl Args {
+    /// Reads flags, and `TF_CONFIG` if they name no cluster.
+    pub fn parse(
+        args: impl IntoIterator<Item = String>,
+        tf_config: Option<&str>,
+    ) -> Result<Args, String> {
+        let mut parsed = Args {
+            options: Options::default(),
+            json: false,
+            help: false,
+        };
+        let mut flags = Definition::default();
+        let mut hosts = ClusterSpec::default();
+        let mut args = args.into_iter();
+        while let Some(arg) = args.next() {
+            let (name, mut given) = match arg.split_once('=') {
+                Some((name, value)) => (name.to_owned(), Some(value.to_owned())),
+                None => (arg, None),
+            };
+            let mut value = || {
+                let value = given.take().or_else(|| args.next());
+                value.ok_or_else(|| format!("{name} needs a value"))
+            };
+            match name.replace('_', "-").as_str() {
+                "--ps" => parsed.options.ps = number(&name, value()?)?,
+                "--workers" => parsed.options.workers = number(&name, value()?)?,
+                "--sync" => parsed.options.sync = true,
+                "--backups" => parsed.options.backups = number(&name, value()?)?,
+                "--steps" => parsed.options.steps = number(&name, value()?)?,
+                "--dir" => parsed.options.dir = Some(value()?),
+                "--save-seconds" => {
+                    let seconds = number(&name, value()?)?;
+                    parsed.options.save = Every::Time(Duration::from_secs(seconds));
+                }
+                "--json" => parsed.json = true,
+                "--help" => parsed.help = true,
+                "--ps-hosts" => hosts.add_hosts("ps", &value()?).map_err(text)?,
+                "--worker-hosts" => hosts.add_hosts("worker", &value()?).map_err(text)?,
+                "--job-name" => flags.job = Some(value()?),
+                "--task-index" => flags.task = Some(number(&name, value()?)?),
+                _ => return Err(format!("'{name}' is no option\n{USAGE}")),
+            }
+        }
+        if hosts.num_tasks() > 0 {
+            flags.cluster = Some(hosts);
+        }
+        let mut sources = vec![("the flags".to_owned(), flags)];
+        if let Some(config) = tf_config.filter(|c| !c.trim().is_empty()) {
+            let config = Definition::from_tf_config(config).map_err(text)?;
+            sources.push(("TF_CONFIG".to_owned(), config));
+        }
+        if sources.iter().any(|(_, s)| s.cluster.is_some()) {
+            parsed.options.role = Some(Role::resolve(&sources).map_err(text)?);
+        }
+        Ok(parsed)
+    }
+}
+
+fn text(e: impl std::fmt::Display) -> String {
+    e.to_string()
+}
+
+fn number<T: std::str::FromStr>(name: &str, value: String) -> Result<T, String> {
+    let wrong = |_| format!("{name} needs a number, not '{value}'");
+    value.parse().map_err(wrong)
+}
+
+/// A `main` for a program: reads the command line and `TF_CONFIG`, runs, prints the report.
+#[expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "this is a program's main, not the library"
+)]
+pub fn main<P: Program>(make: impl FnOnce() -> Built<P>) -> ExitCode {
+    let config = std::env::var("TF_CONFIG").ok();
+    let args = match Args::parse(std::env::args().skip(1), config.as_deref()) {
+        Ok(args) => args,
+        Err(e) => {
+            eprintln!("error: {e}");
+            return ExitCode::from(2);
+        }
+    };
+    if args.help {
+        println!("{USAGE}");
+        return ExitCode::SUCCESS;
+    }
+    let outcome = make()
+        .map_err(Into::into)
+        .and_then(|program| run(&program, &args.options));
+    match outcome {
+        Err(e) => {
+            eprintln!("error: {e}");
+            ExitCode::FAILURE
+        }
+        Ok(report) => {
+            let shown = report.iter().map(|(k, v)| match args.json {
+                true => format!("\"{k}\":{v}"),
+                false => format!("{k}: {v}"),
+            });
+            let shown: Vec<String> = shown.collect();
+            match args.json {
+                true => println!("{{{}}}", shown.join(",")),
+                false => println!("{}", shown.join("\n")),
+            }
+            ExitCode::SUCCESS
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn parse(line: &str) -> Result<Args, String> {
+        Args::parse(line.split_whitespace().map(str::to_owned), None)
+    }
+
+    #[test]
+    fn flags_say_how_many_tasks_or_which_one() {
+        let args = parse("--ps 2 --workers=3 --sync --backups 1 --json").unwrap();
+        let o = &args.options;
+        assert_eq!(
+            (o.ps, o.workers, o.sync, o.backups, args.json),
+            (2, 3, true, 1, true)
+        );
+        let args = parse("--ps_hosts a:1 --worker_hosts=b:1,c:1 --job_name worker --task_index 1");
+        let role = args.unwrap().options.role.unwrap();
+        assert_eq!((role.job.as_str(), role.task), ("worker", 1));
+    }
+
+    #[test]
+    fn wrong_flags_are_named() {
+        for (line, text) in [
+            ("--what", "'--what' is no option"),
+            ("--ps", "--ps needs a value"),
+            ("--steps many", "--steps needs a number, not 'many'"),
+            ("--ps_hosts a:1 --job_name worker", "worker"),
+        ] {
+            let error = parse(line).unwrap_err();
+            assert!(error.contains(text), "{error}");
+        }
+    }
+
+    #[test]
+    fn tf_config_names_the_role() {
+        let config =
+            r#"{"cluster":{"ps":["a:1"],"chief":["b:1"]},"task":{"type":"chief","index":0}}"#;
+        let args = Args::parse([], Some(config)).unwrap();
+        assert_eq!(args.options.role.unwrap().job, "chief");
+    }
+}

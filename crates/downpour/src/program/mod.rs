@@ -1,0 +1,387 @@
+//! The fill-in program: of all distributed code only two places vary, *which model* and *what one
+//! step does*. A [`Program`] says these two; [`run`] does the rest: cluster, role, placement,
+//! session, hooks, checkpoints, end.
+
+mod args;
+
+pub use args::{Args, main};
+
+use crate::{ClusterSpec, LocalCluster, Role, Server, ServerConfig, ServerError, WhenDone};
+use downpour_build::{Code, DeviceName, Graph, NewOp, Operation, Output, Result, Status, Variable};
+use downpour_client::{SessionOptions, Target};
+use downpour_train::hooks::{Hook, StopAtStep};
+use downpour_train::{
+    Every, Minimize, MonitoredSession, Optimizer, Supervision, SyncReplicas, SyncTraining,
+};
+use std::cell::RefCell;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+
+/// What varies between training programs.
+///
+/// ```
+/// use downpour::program::{self, Options, Program, Worker};
+/// use downpour::train::{GradientDescent, MonitoredSession};
+/// use downpour::{DType, Init, Operation, Output, Result};
+///
+/// struct Line;
+///
+/// impl Program for Line {
+///     type Model = (Output, Output, Operation);
+///
+///     fn build(&self, worker: &Worker) -> Result<Self::Model> {
+///         let g = worker.graph();
+///         let x = g.placeholder("x", DType::Float, [None]);
+///         let y = g.placeholder("y", DType::Float, [None]);
+///         let slope = g.variable("slope").init(Init::value(0.0f32)).build();
+///         let loss = (&*slope * &x - &y).square().mean(());
+///         let train = worker.minimize(&GradientDescent::new(0.1), &loss)?;
+///         Ok((x, y, train))
+///     }
+///
+///     fn step(&self, (x, y, train): &mut Self::Model, session: &mut MonitoredSession) -> Result<()> {
+///         let step = session.step().feed(x, [1.0f32, 2.0]).feed(y, [3.0f32, 6.0]);
+///         step.target(train).run()
+///     }
+/// }
+///
+/// let report = program::run(&Line, &Options { ps: 1, workers: 2, steps: 50, ..Options::default() })?;
+/// assert!(report["steps"] >= 50.0);
+/// # Ok::<(), downpour::program::ProgramError>(())
+/// ```
+pub trait Program: Sync {
+    /// What a worker keeps: its graph's tensors, its data.
+    type Model;
+
+    /// Builds the model. Variables land on the parameter servers, all else on this worker.
+    fn build(&self, worker: &Worker) -> Result<Self::Model>;
+
+    /// Runs one step. Running out of data is `OUT_OF_RANGE`, and ends this worker.
+    fn step(&self, model: &mut Self::Model, session: &mut MonitoredSession) -> Result<()>;
+
+    /// Looks at the trained model, on the chief, before the session ends: names and numbers for
+    /// the report.
+    fn finish(&self, _model: &mut Self::Model, _session: &mut MonitoredSession) -> Result<Report> {
+        Ok(Report::new())
+    }
+
+    /// More work around steps, on the chief or on the other workers.
+    fn hooks(&self, _model: &Self::Model, _worker: &Worker) -> Vec<Box<dyn Hook>> {
+        Vec::new()
+    }
+}
+
+/// Names and numbers that a program ends with.
+pub type Report = BTreeMap<String, f64>;
+
+/// How a program runs.
+#[derive(Clone, Debug)]
+pub struct Options {
+    /// Parameter servers of a cluster in this process; without any, workers keep the variables.
+    pub ps: usize,
+    /// Workers of a cluster in this process.
+    pub workers: usize,
+    /// Which task of which cluster to be, instead.
+    pub role: Option<Role>,
+    /// One update for all workers instead of one for each.
+    pub sync: bool,
+    /// With `sync`: how many workers an update does not wait for.
+    pub backups: usize,
+    /// Steps of all workers together.
+    pub steps: i64,
+    /// Where checkpoints go.
+    pub dir: Option<String>,
+    /// How often.
+    pub save: Every,
+    /// How long to wait for the cluster.
+    pub patience: Duration,
+}
+
+impl Default for Options {
+    fn default() -> Options {
+        Options {
+            ps: 1,
+            workers: 1,
+            role: None,
+            sync: false,
+            backups: 0,
+            steps: 1000,
+            dir: None,
+            save: Every::Time(Duration::from_secs(60)),
+            patience: Duration::from_secs(600),
+        }
+    }
+}
+
+/// Why a program could not run or go on.
+#[derive(Debug)]
+#[non_exhaustive]
+pub enum ProgramError {
+    /// A task could not be started.
+    Server(ServerError),
+    /// Building or training failed.
+    Training(Status),
+}
+
+impl std::fmt::Display for ProgramError {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        match self {
+            ProgramError::Server(e) => e.fmt(f),
+            ProgramError::Training(e) => e.fmt(f),
+        }
+    }
+}
+
+impl std::error::Error for ProgramError {}
+
+impl From<ServerError> for ProgramError {
+    fn from(e: ServerError) -> ProgramError {
+        ProgramError::Server(e)
+    }
+}
+
+impl From<Status> for ProgramError {
+    fn from(e: Status) -> ProgramError {
+        ProgramError::Training(e)
+    }
+}
+
+/// One worker while its model is built.
+pub struct Worker {
+    graph: Graph,
+    job: String,
+    index: usize,
+    count: usize,
+    is_chief: bool,
+    sync: Option<SyncReplicas>,
+    global_step: Variable,
+    training: RefCell<Option<SyncTraining>>,
+}
+
+impl Worker {
+    /// The graph to build in.
+    pub fn graph(&self) -> &Graph {
+        &self.graph
+    }
+
+    /// Its number among the workers.
+    pub fn index(&self) -> usize {
+        self.index
+    }
+
+    /// How many workers there are.
+    pub fn count(&self) -> usize {
+        self.count
+    }
+
+    /// Whether it initialises, saves and reports.
+    pub fn is_chief(&self) -> bool {
+        self.is_chief
+    }
+
+    /// The count of steps that all workers share.
+    pub fn global_step(&self) -> &Variable {
+        &self.global_step
+    }
+
+    /// The operation of one step: on its own, or together with the other workers.
+    pub fn minimize(&self, optimizer: &impl Optimizer, loss: &Output) -> Result<Operation> {
+        let Some(sync) = &self.sync else {
+            return optimizer.minimize(loss, Some(&self.global_step));
+        };
+        let training = sync.minimize(optimizer, loss, &self.global_step)?;
+        let train = training.train().clone();
+        *self.training.borrow_mut() = Some(training);
+        Ok(train)
+    }
+}
+
+/// Runs a program: in the given role, or as a whole cluster in this process. The chief's report;
+/// another task's is empty.
+pub fn run<P: Program>(program: &P, options: &Options) -> Result<Report, ProgramError> {
+    match &options.role {
+        Some(role) => as_task(program, options, role),
+        None => locally(program, options),
+    }
+}
+
+/// Runs all tasks in this process.
+fn locally<P: Program>(program: &P, options: &Options) -> Result<Report, ProgramError> {
+    let cluster = LocalCluster::start(options.ps, options.workers.max(1))?;
+    let place = |index: usize| Place {
+        target: Target::from(&cluster.workers()[index]),
+        cluster: cluster.spec(),
+        job: "worker",
+        index,
+        is_chief: index == 0,
+    };
+    std::thread::scope(|scope| {
+        let others: Vec<_> = (1..cluster.workers().len())
+            .map(|i| scope.spawn(move || work(program, options, &place(i))))
+            .collect();
+        let report = work(program, options, &place(0));
+        for other in others {
+            match other.join() {
+                Ok(outcome) => outcome.map(|_| ())?,
+                Err(panic) => std::panic::resume_unwind(panic),
+            }
+        }
+        Ok(report?)
+    })
+}
+
+/// Runs one task of a cluster of many processes.
+fn as_task<P: Program>(
+    program: &P,
+    options: &Options,
+    role: &Role,
+) -> Result<Report, ProgramError> {
+    let mut config = ServerConfig {
+        cluster: role.cluster.clone(),
+        job: role.job.clone(),
+        task: role.task,
+        bind: Some(role.listen.clone()),
+        ..ServerConfig::local()
+    };
+    if role.job == "ps" {
+        config.ending.when_done = Some(WhenDone {
+            wait_for: masters(&role.cluster),
+            grace: Duration::from_secs(5),
+        });
+        Server::start(config)?.join()?;
+        return Ok(Report::new());
+    }
+    let server = Server::start(config)?;
+    let is_chief = masters(&role.cluster).first() == Some(&(role.job.clone(), role.task));
+    let index = masters(&role.cluster)
+        .iter()
+        .position(|m| *m == (role.job.clone(), role.task));
+    Ok(work(
+        program,
+        options,
+        &Place {
+            target: Target::from(&server),
+            cluster: &role.cluster,
+            job: &role.job,
+            index: index.unwrap_or(0),
+            is_chief,
+        },
+    )?)
+}
+
+/// The tasks that train, the chief first.
+fn masters(cluster: &ClusterSpec) -> Vec<(String, u32)> {
+    let rank = |job: &str| match job {
+        "chief" => Some(0),
+        "master" => Some(1),
+        "worker" => Some(2),
+        _ => None,
+    };
+    let mut all: Vec<(i32, String, u32)> = cluster
+        .tasks()
+        .filter_map(|(job, task, _)| Some((rank(job)?, job.to_owned(), task)))
+        .collect();
+    all.sort();
+    all.into_iter().map(|(_, job, task)| (job, task)).collect()
+}
+
+/// Where a worker is.
+struct Place<'a> {
+    target: Target,
+    cluster: &'a ClusterSpec,
+    job: &'a str,
+    index: usize,
+    is_chief: bool,
+}
+
+impl Place<'_> {
+    fn task(&self) -> u32 {
+        let masters = masters(self.cluster);
+        masters.get(self.index).map_or(0, |(_, task)| *task)
+    }
+
+    fn device(&self) -> String {
+        format!("/job:{}/task:{}", self.job, self.task())
+    }
+}
+
+/// Builds and trains as one worker.
+fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result<Report> {
+    let graph = Graph::new();
+    let ps: Vec<u32> = match place.cluster.job("ps") {
+        Ok(tasks) => tasks.keys().copied().collect(),
+        Err(_) => Vec::new(),
+    };
+    let count = masters(place.cluster).len();
+    let (model, worker) = graph.with_device_function(setter(place.device(), ps), || {
+        let worker = Worker {
+            global_step: downpour_train::global_step(&graph),
+            graph: graph.clone(),
+            job: place.job.to_owned(),
+            index: place.index,
+            count,
+            is_chief: place.is_chief,
+            sync: options.sync.then(|| {
+                let sync = SyncReplicas::new(count, place.index).backups(options.backups);
+                sync.job(place.job)
+            }),
+            training: RefCell::new(None),
+        };
+        program.build(&worker).map(|model| (model, worker))
+    })?;
+    let mut model = model;
+    graph.check()?;
+    let filters = ["/job:ps".to_owned(), place.device()];
+    let mut supervision = Supervision::new(&place.target, &graph)
+        .chief(place.is_chief)
+        .options(SessionOptions::new().device_filters(filters))
+        .patience(options.patience);
+    if let Some(dir) = &options.dir {
+        supervision = supervision.checkpoints(dir, options.save);
+    }
+    if let Some(training) = &*worker.training.borrow() {
+        supervision = supervision.hook(training.hook(place.is_chief));
+    }
+    for hook in program.hooks(&model, &worker) {
+        supervision = supervision.boxed_hook(hook);
+    }
+    let mut session = supervision.hook(StopAtStep::new(options.steps)).open()?;
+    tracing::info!(worker = place.index, job = worker.job, "training begins");
+    let begin = (Instant::now(), session.global_step()?);
+    while !session.should_stop() {
+        match program.step(&mut model, &mut session) {
+            Err(e) if e.code == Code::OutOfRange => break,
+            outcome => outcome?,
+        }
+    }
+    let mut report = Report::new();
+    if place.is_chief {
+        let (seconds, step) = (begin.0.elapsed().as_secs_f64(), session.global_step()?);
+        report.insert("steps".to_owned(), step as f64);
+        let speed = (step - begin.1) as f64 / seconds.max(1e-9);
+        report.insert("steps_per_second".to_owned(), speed);
+        report.insert("recoveries".to_owned(), session.losses() as f64);
+        report.extend(program.finish(&mut model, &mut session)?);
+    }
+    session.close()?;
+    Ok(report)
+}
+
+/// Variables on the parameter servers in turn, all else on the worker.
+fn setter(worker: String, ps: Vec<u32>) -> downpour_build::DeviceFunction {
+    let turn = AtomicUsize::new(0);
+    let worker = DeviceName::parse(&worker).unwrap_or_default();
+    Arc::new(move |op: &NewOp<'_>| {
+        let default = match (op.op, ps.is_empty()) {
+            ("VarHandleOp" | "VariableV2", false) => DeviceName {
+                job: Some("ps".to_owned()),
+                task: Some(ps[turn.fetch_add(1, Ordering::Relaxed) % ps.len()]),
+                ..Default::default()
+            },
+            _ => worker.clone(),
+        };
+        op.device.or(&default)
+    })
+}
