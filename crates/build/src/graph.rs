@@ -87,6 +87,8 @@ pub(crate) struct Inner {
     colocate: Vec<NodeId>,
     collections: BTreeMap<String, Vec<Endpoint>>,
     pub(crate) variables: Vec<crate::variable::Shared>,
+    pub(crate) partitioned: Vec<crate::PartitionedVariable>,
+    pub(crate) sharing: Option<crate::scope::Sharing>,
     pub(crate) seed: Option<i64>,
     pub(crate) last_seed: i64,
     error: Option<Status>,
@@ -204,7 +206,7 @@ impl Graph {
     /// Names what `body` makes `name/…`. A name that is taken gets a number: `name_1/…`.
     pub fn with_scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
         let full = self.inner.lock().unique(name);
-        self.in_scope(full, body)
+        self.in_variable_path(name, || self.in_scope(full, body))
     }
 
     /// Names what `body` makes in the scope that was entered before under this full name.
@@ -389,6 +391,18 @@ impl Inner {
         }
     }
 
+    /// The current scope's own name, for the one operation that stands for all of it.
+    fn name_of_scope(&mut self) -> String {
+        let scope = self.scope.clone();
+        if self.graph.find(&scope).is_none() {
+            return scope;
+        }
+        self.scope.clear();
+        let name = self.unique(&scope);
+        self.scope = scope;
+        name
+    }
+
     /// Lets go of a name that [`Inner::unique`] gave, for the operation that will carry it.
     pub(crate) fn release(&mut self, full: &str) {
         self.names.remove(&full.to_lowercase());
@@ -401,13 +415,15 @@ impl Inner {
         own_device: Option<DeviceName>,
         controls: &[NodeId],
     ) -> Result<NodeId> {
-        if !is_valid_node_name(&def.name) {
-            return Err(Status::invalid_argument(format!(
-                "'{}' is not a valid name for an operation",
-                def.name
-            )));
-        }
-        def.name = self.unique(&def.name);
+        def.name = match def.name.as_str() {
+            "" if !self.scope.is_empty() => self.name_of_scope(),
+            name if is_valid_node_name(name) => self.unique(name),
+            name => {
+                return Err(Status::invalid_argument(format!(
+                    "'{name}' is not a valid name for an operation"
+                )));
+            }
+        };
         self.colocated(&mut def);
         if let Some((_, rule)) = self.overrides.iter().rev().find(|(op, _)| *op == def.op)
             && def.attrs.find("_gradient_op_type").is_none()
@@ -458,9 +474,17 @@ impl Inner {
     }
 
     fn device_of(&self, def: &NodeDef, own: Option<DeviceName>) -> DeviceName {
-        if let (None, Some(id)) = (&own, self.colocate.last()) {
-            let device = DeviceName::parse(&self.graph.node(*id).device);
-            return device.unwrap_or_default();
+        let beside = match (&own, self.colocate.last()) {
+            (None, Some(id)) => {
+                let device = DeviceName::parse(&self.graph.node(*id).device);
+                Some(device.unwrap_or_default())
+            }
+            _ => None,
+        };
+        // As in TensorFlow, device functions are asked about every variable, also about one that
+        // must be beside another: round robin counts it.
+        if let (Some(device), false) = (&beside, def.op == "VarHandleOp") {
+            return device.clone();
         }
         let mut device = own.unwrap_or_default();
         for rule in self.devices.iter().rev() {
@@ -477,7 +501,7 @@ impl Inner {
                 DeviceRule::Clear => break,
             }
         }
-        device
+        beside.unwrap_or(device)
     }
 
     /// What a node with these inputs must wait for: the scopes' operations, but for those that

@@ -163,9 +163,16 @@ impl Init {
         }
     }
 
-    /// Builds the first value.
+    /// Builds the first value of a variable, or of the part of one whose shape as a whole is
+    /// `full`.
     #[track_caller]
-    pub(crate) fn build(&self, g: &Graph, dtype: DType, shape: &PartialShape) -> Output {
+    pub(crate) fn build(
+        &self,
+        g: &Graph,
+        dtype: DType,
+        shape: &PartialShape,
+        full: &PartialShape,
+    ) -> Output {
         match &self.0 {
             Kind::Filled(value) => g.filled(dtype, shape, *value),
             Kind::Value(value) => g.constant(value),
@@ -188,7 +195,7 @@ impl Init {
                 shape: kind,
                 seed,
             } => {
-                let Some((inputs, outputs)) = fans(shape) else {
+                let Some((inputs, outputs)) = fans(full) else {
                     let error = Status::invalid_argument(format!(
                         "variance scaling needs a known shape, not {shape}"
                     ));

@@ -18,6 +18,7 @@
 
 mod check;
 mod clip;
+mod embedding;
 mod function;
 mod grad;
 mod graph;
@@ -26,6 +27,9 @@ mod literal;
 mod op;
 mod ops;
 mod output;
+mod partition;
+mod place;
+mod scope;
 mod shape;
 mod variable;
 
@@ -33,6 +37,9 @@ pub use check::{Evaluate, GradientCheck, check_gradients};
 pub use clip::{clip_by_global_norm, clip_by_norm, clip_by_value, global_norm};
 pub use downpour_graph::{AttrList, AttrValue, Attrs, Code, DeviceName, GraphDef, Result, Status};
 pub use downpour_tensor::{DType, PartialShape, Shape, Tensor, TensorError};
+pub use embedding::{
+    Combiner, Lookup, SparseTensor, Table, embedding_lookup, embedding_lookup_sparse,
+};
 pub use grad::{
     Back, Differentiate, Gradient, Grads, IndexedSlices, custom_gradient, gradients, gradients_from,
 };
@@ -42,4 +49,7 @@ pub use literal::{Axes, IntoShape, IntoTensor};
 pub use op::OpBuilder;
 pub use ops::{Padding, concat, stack};
 pub use output::{Operation, Output};
+pub use partition::{PartitionedVariable, Partitioner, SaveSlice};
+pub use place::{ReplicaDeviceSetter, Spread, bytes_of};
+pub use scope::Reuse;
 pub use variable::{Variable, VariableBuilder};

@@ -63,6 +63,13 @@ impl OpBuilder {
         self
     }
 
+    /// Carries the name of the current scope itself, as the operation that stands for all that
+    /// the scope holds.
+    pub fn name_of_scope(mut self) -> OpBuilder {
+        self.name = Some(String::new());
+        self
+    }
+
     /// The next argument, one tensor.
     pub fn input(mut self, input: &Output) -> OpBuilder {
         self.args.push(Arg::One(input.clone()));

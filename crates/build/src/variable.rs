@@ -1,6 +1,9 @@
 //! Variables: state that outlives a step, shared by name between all who build the same graph.
 
-use crate::{DType, Graph, Init, IntoShape, Operation, Output};
+use crate::{
+    DType, Graph, Init, IntoShape, Operation, Output, PartitionedVariable, Partitioner, Reuse,
+    SaveSlice,
+};
 use downpour_graph::{AttrValue, Result, Status};
 use downpour_tensor::PartialShape;
 use std::ops::Deref;
@@ -25,6 +28,7 @@ pub(crate) struct Parts {
     initializer: Operation,
     trainable: bool,
     saved: bool,
+    slice: Option<SaveSlice>,
 }
 
 /// A variable about to be made.
@@ -38,6 +42,8 @@ pub struct VariableBuilder {
     trainable: bool,
     saved: bool,
     absolute: bool,
+    reuse: Option<Reuse>,
+    slice: Option<SaveSlice>,
 }
 
 impl Graph {
@@ -61,6 +67,8 @@ impl Graph {
             trainable: true,
             saved: true,
             absolute: false,
+            reuse: None,
+            slice: None,
         }
     }
 
@@ -141,10 +149,47 @@ impl VariableBuilder {
         self
     }
 
+    /// Whether a variable of this name may or must exist already, whatever the variable scope says.
+    pub fn reuse(mut self, reuse: Reuse) -> VariableBuilder {
+        self.reuse = Some(reuse);
+        self
+    }
+
+    /// Says that it is a part of something larger, as which checkpoints keep it.
+    pub fn slice_of(mut self, slice: SaveSlice) -> VariableBuilder {
+        self.slice = Some(slice);
+        self
+    }
+
+    /// Makes it in parts, each a variable of its own called `name/part_0` and so on.
+    ///
+    /// ```
+    /// use downpour_build::{Graph, Partitioner};
+    /// let g = Graph::new();
+    /// let table = g.variable("table").shape([10, 4]).partitioned(&Partitioner::fixed(3));
+    /// let rows: Vec<String> = table.parts().iter().map(|p| p.shape().to_string()).collect();
+    /// assert_eq!(rows, ["[4,4]", "[3,4]", "[3,4]"]);
+    /// assert_eq!(table.value().shape().to_string(), "[10,4]");
+    /// ```
+    #[track_caller]
+    pub fn partitioned(self, partitioner: &Partitioner) -> PartitionedVariable {
+        PartitionedVariable::make(self, partitioner)
+    }
+
     /// Makes the variable, on the device that the scopes say; its first value is computed there.
     #[track_caller]
     pub fn build(self) -> Variable {
-        let g = &self.graph;
+        let plan = self.plan();
+        if let Some(known) = plan.graph.shared(&plan) {
+            return known;
+        }
+        plan.make()
+    }
+
+    /// Settles name, type, shape and first value.
+    #[track_caller]
+    pub(crate) fn plan(self) -> Plan {
+        let g = self.graph;
         let given = self.init.as_ref().and_then(Init::given);
         let dtype = self
             .dtype
@@ -162,10 +207,76 @@ impl VariableBuilder {
             ));
             g.fail(error, Location::caller());
         }
-        let name = match self.absolute {
-            true => g.in_scope(String::new(), || g.inner.lock().unique(&self.name)),
-            false => g.inner.lock().unique(&self.name),
+        let sharing = match self.absolute {
+            true => None,
+            false => g.inner.lock().sharing.clone(),
         };
+        let reuse = self.reuse.or(sharing.as_ref().map(|s| s.reuse));
+        let name = match (&sharing, self.absolute) {
+            (Some(sharing), _) => sharing.full(&self.name),
+            (None, true) => self.name,
+            (None, false) => match g.scope().as_str() {
+                "" => self.name,
+                scope => format!("{scope}/{}", self.name),
+            },
+        };
+        Plan {
+            graph: g,
+            name,
+            dtype,
+            shape,
+            init,
+            trainable: self.trainable,
+            saved: self.saved,
+            reuse,
+            slice: self.slice,
+        }
+    }
+}
+
+/// A variable of which everything is settled.
+pub(crate) struct Plan {
+    pub(crate) graph: Graph,
+    pub(crate) name: String,
+    pub(crate) dtype: DType,
+    pub(crate) shape: PartialShape,
+    pub(crate) init: Init,
+    pub(crate) trainable: bool,
+    pub(crate) saved: bool,
+    /// Nothing if a name that is taken gets a number.
+    pub(crate) reuse: Option<Reuse>,
+    pub(crate) slice: Option<SaveSlice>,
+}
+
+impl Plan {
+    /// The mistake in what exists under this name, if there is one.
+    pub(crate) fn refuse(&self, found: Option<(DType, &PartialShape)>) -> Option<Status> {
+        let name = &self.name;
+        let text = match (self.reuse?, found) {
+            (Reuse::Never, Some(_)) => format!(
+                "variable '{name}' exists already; Reuse::Auto or Reuse::Always would share it"
+            ),
+            (Reuse::Always, None) => format!("there is no variable '{name}' to share"),
+            (_, Some((_, shape))) if *shape != self.shape => {
+                format!("variable '{name}' has shape {shape}, not {}", self.shape)
+            }
+            (_, Some((dtype, _))) if dtype != self.dtype => format!(
+                "variable '{name}' is {}, not {}",
+                dtype.name(),
+                self.dtype.name()
+            ),
+            _ => return None,
+        };
+        Some(Status::invalid_argument(text))
+    }
+
+    /// Makes the variable.
+    #[track_caller]
+    pub(crate) fn make(self) -> Variable {
+        let (g, dtype, shape) = (&self.graph, self.dtype, self.shape);
+        let name = g.in_scope(String::new(), || g.inner.lock().unique(&self.name));
+        let full = self.slice.as_ref().map(|s| (&s.full_shape).into());
+        let full: PartialShape = full.unwrap_or_else(|| shape.clone());
         // Whatever scope it is made in, its operations are called after it.
         g.without_control(|| {
             let handle = g.in_scope(String::new(), || {
@@ -179,7 +290,8 @@ impl VariableBuilder {
             });
             let (initial, initializer, value) = g.in_scope(name.clone(), || {
                 g.with_colocation(&handle.operation(), || {
-                    let initial = g.with_scope("Initializer", || init.build(g, dtype, &shape));
+                    let make = || self.init.build(g, dtype, &shape, &full);
+                    let initial = g.with_scope("Initializer", make);
                     let assign = g.op("AssignVariableOp").name("Assign");
                     let assign = assign.input(&handle).input(&initial).build();
                     let read = g.op("ReadVariableOp").name("Read/ReadVariableOp");
@@ -197,10 +309,26 @@ impl VariableBuilder {
                 initializer,
                 trainable: self.trainable,
                 saved: self.saved,
+                slice: self.slice,
             });
             g.inner.lock().variables.push(parts.clone());
             Variable(parts)
         })
+    }
+}
+
+impl Graph {
+    /// The variable that exists under a planned name and may be shared.
+    #[track_caller]
+    fn shared(&self, plan: &Plan) -> Option<Variable> {
+        plan.reuse?;
+        let found = self.find_variable(&plan.name).ok();
+        let facts = found.as_ref().map(|v| (v.0.dtype, &v.0.shape));
+        if let Some(error) = plan.refuse(facts) {
+            self.fail(error, Location::caller());
+            return None;
+        }
+        found
     }
 }
 
@@ -250,17 +378,24 @@ impl Variable {
 
     /// What it is called in checkpoints.
     pub fn save_name(&self) -> &str {
-        &self.0.name
+        let slice = self.0.slice.as_ref();
+        slice.map_or(&self.0.name, |s| &s.full_name)
     }
 
     /// Which part of that it is, in TensorFlow's words; empty if it is the whole.
     pub fn save_slice(&self) -> String {
-        String::new()
+        let slice = self.0.slice.as_ref();
+        slice.map(SaveSlice::spec).unwrap_or_default()
     }
 
     /// Whether optimizers change it.
     pub fn is_trainable(&self) -> bool {
         self.0.trainable
+    }
+
+    /// Which part of a larger whole it is, if it is one.
+    pub fn part_of(&self) -> Option<&SaveSlice> {
+        self.0.slice.as_ref()
     }
 
     /// Whether checkpoints keep it.

@@ -10,7 +10,8 @@ mod sync;
 
 pub use monitored::{Every, MonitoredSession, MonitoredStep, Supervision};
 pub use optimizer::{
-    Adam, GradientDescent, Minimize, Momentum, Optimizer, Rate, Slots, Update, global_step,
+    Adadelta, Adagrad, AdagradDa, Adam, Ftrl, GradientDescent, Minimize, Momentum, Optimizer,
+    ProximalAdagrad, ProximalGradientDescent, Rate, RmsProp, Slots, Update, global_step,
 };
 pub use saver::{Saver, SaverBuilder, latest_checkpoint, read_checkpoint};
 pub use sync::{SyncHook, SyncReplicas, SyncTraining};

@@ -4,6 +4,7 @@ use crate::literal::{IntoShape, IntoTensor};
 use crate::{Graph, Operation, Output};
 use downpour_graph::{AttrList, AttrValue, Status};
 use downpour_tensor::DType;
+use std::collections::BTreeMap;
 use std::panic::Location;
 
 impl Graph {
@@ -67,13 +68,45 @@ impl Graph {
     }
 
     /// Does nothing once all of `operations` are done.
+    ///
+    /// Those of one device are awaited there, so that one signal per device travels, not one per
+    /// operation.
     #[track_caller]
     pub fn group(&self, name: &str, operations: &[Operation]) -> Operation {
-        let mut op = self.op("NoOp").name(name);
+        let gathered = self.gathered(&format!("{name}/group_deps"), operations);
+        let op = self.op("NoOp").name(name);
+        gathered.iter().fold(op, |op, o| op.control(o)).build()
+    }
+
+    /// As [`Graph::group`], named after the current scope.
+    #[track_caller]
+    pub fn group_scope(&self, operations: &[Operation]) -> Operation {
+        let gathered = self.gathered("group_deps", operations);
+        let op = self.op("NoOp").name_of_scope();
+        gathered.iter().fold(op, |op, o| op.control(o)).build()
+    }
+
+    /// One operation per device that waits for those of them that are there.
+    #[track_caller]
+    fn gathered(&self, name: &str, operations: &[Operation]) -> Vec<Operation> {
+        let mut devices: BTreeMap<String, Vec<&Operation>> = BTreeMap::new();
         for operation in operations {
-            op = op.control(operation);
+            devices
+                .entry(operation.device())
+                .or_default()
+                .push(operation);
         }
-        op.build()
+        if devices.len() < 2 {
+            return operations.to_vec();
+        }
+        let wait = |(device, operations): (String, Vec<&Operation>)| match operations.as_slice() {
+            [one] => (*one).clone(),
+            _ => self.without_device(|| {
+                let op = self.op("NoOp").name(name).device(&device);
+                operations.iter().fold(op, |op, o| op.control(o)).build()
+            }),
+        };
+        devices.into_iter().map(wait).collect()
     }
 
     /// `start, start + step, …` below `limit`.

@@ -1,21 +1,27 @@
 //! Adam.
 
+use super::settings::{Settings, fused, settings};
+use super::update::Given;
 use super::{Optimizer, Rate, Slots, Update};
 use downpour_build::{Graph, IndexedSlices, Init, Operation, Output, Variable};
 
 /// Steps scaled by running means of the gradient and of its square.
 #[derive(Clone, Debug)]
 pub struct Adam {
+    settings: Settings,
     rate: Rate,
     beta1: f64,
     beta2: f64,
     epsilon: f64,
 }
 
+settings!(Adam);
+
 impl Adam {
     /// With this learning rate and TensorFlow's other numbers: 0.9, 0.999, 1e-8.
     pub fn new(rate: impl Into<Rate>) -> Adam {
         Adam {
+            settings: Settings::new("Adam"),
             rate: rate.into(),
             beta1: 0.9,
             beta2: 0.999,
@@ -34,16 +40,61 @@ impl Adam {
         self.epsilon = epsilon;
         self
     }
+
+    fn apply(&self, update: &Update<'_>, given: Given<'_>) -> Operation {
+        let (w, slots) = (update.variable, update.slots);
+        let power = |name: &str| slots.shared(name).value().cast(w.dtype());
+        let (power1, power2) = (power("beta1_power"), power("beta2_power"));
+        match given {
+            Given::Dense(gradient) => {
+                let op = update.op("Adam", given, &["m", "v"]);
+                op.input(&power1)
+                    .input(&power2)
+                    .input(&self.rate.for_variable(w))
+                    .input(&update.number(self.beta1))
+                    .input(&update.number(self.beta2))
+                    .input(&update.number(self.epsilon))
+                    .input(gradient)
+                    .attr("use_locking", self.settings.locking)
+                    .build()
+            }
+            Given::Sparse(slices) => self.rows(update, slices, (power1, power2)),
+        }
+    }
+
+    /// There is no fused operation for rows. Every row's means decay, also where there is no
+    /// gradient, and so every row moves.
+    fn rows(
+        &self,
+        update: &Update<'_>,
+        slices: &IndexedSlices,
+        (power1, power2): (Output, Output),
+    ) -> Operation {
+        let w = update.variable;
+        let g = w.handle().graph();
+        let rate = self.rate.for_variable(w) * (1.0 - power2).sqrt() / (1.0 - power1);
+        let grown = |slot: &str, beta: f64, part: &Output| {
+            let (slot, beta) = (update.slot(slot), update.number(beta));
+            let part = part * (1.0 - &beta);
+            let decayed = slot.assign(&(slot.value() * &beta));
+            let op = g.op("ResourceScatterAdd").input(slot.handle());
+            let op = op.input(&slices.indices).input(&part).control(&decayed);
+            let added = op.attr("dtype", slot.dtype()).build();
+            g.with_control(&[added], || slot.read())
+        };
+        let m = grown("m", self.beta1, &slices.values);
+        let v = grown("v", self.beta2, &(&slices.values * &slices.values));
+        w.assign_sub(&(rate * m / (v.sqrt() + update.number(self.epsilon))))
+    }
 }
 
 impl Optimizer for Adam {
-    fn name(&self) -> &str {
-        "Adam"
-    }
+    fused!();
 
     fn make_slots(&self, _: &Graph, variables: &[Variable], slots: &mut Slots) {
-        // TensorFlow keeps the powers beside the variable whose name comes first.
-        if let Some(first) = variables.iter().min_by_key(|v| v.name().to_owned()) {
+        // TensorFlow keeps the powers beside the variable whose name, with its output's number,
+        // comes first.
+        if let Some(first) = variables.iter().min_by_key(|v| format!("{}:0", v.name())) {
             slots.make_shared("beta1_power", first, Init::filled(self.beta1));
             slots.make_shared("beta2_power", first, Init::filled(self.beta2));
         }
@@ -51,45 +102,6 @@ impl Optimizer for Adam {
             slots.make("m", variable, Init::zeros());
             slots.make("v", variable, Init::zeros());
         }
-    }
-
-    fn apply_dense(&self, update: &Update<'_>, gradient: &Output) -> Operation {
-        let (w, slots) = (update.variable, update.slots);
-        let number = |value: f64| Rate::from(value).for_variable(w);
-        let op = w.handle().graph().op("ResourceApplyAdam");
-        op.input(w.handle())
-            .input(slots.get("m", w).handle())
-            .input(slots.get("v", w).handle())
-            .input(&slots.shared("beta1_power").cast(w.dtype()))
-            .input(&slots.shared("beta2_power").cast(w.dtype()))
-            .input(&self.rate.for_variable(w))
-            .input(&number(self.beta1))
-            .input(&number(self.beta2))
-            .input(&number(self.epsilon))
-            .input(gradient)
-            .build()
-    }
-
-    fn apply_sparse(&self, update: &Update<'_>, gradient: &IndexedSlices) -> Operation {
-        let (w, slots) = (update.variable, update.slots);
-        let g = w.handle().graph().clone();
-        let (m, v) = (slots.get("m", w), slots.get("v", w));
-        let (power1, power2) = (
-            slots.shared("beta1_power").cast(w.dtype()),
-            slots.shared("beta2_power").cast(w.dtype()),
-        );
-        let rate = self.rate.for_variable(w) * (1.0 - power2).sqrt() / (1.0 - power1);
-        // Every row's means decay; those with a gradient also grow.
-        let grown = |slot: &Variable, beta: f64, part: Output| {
-            let decayed = slot.assign(&(slot.value() * beta));
-            let op = g.op("ResourceScatterAdd").input(slot.handle());
-            let op = op.input(&gradient.indices).input(&part).control(&decayed);
-            let added = op.attr("dtype", slot.dtype()).build();
-            g.with_control(&[added], || slot.read())
-        };
-        let m = grown(m, self.beta1, &gradient.values * (1.0 - self.beta1));
-        let v = grown(v, self.beta2, gradient.values.square() * (1.0 - self.beta2));
-        w.assign_sub(&(rate * m / (v.sqrt() + self.epsilon)))
     }
 
     fn finish(&self, graph: &Graph, slots: &Slots, updates: &[Operation]) -> Vec<Operation> {

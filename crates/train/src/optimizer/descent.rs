@@ -1,47 +1,53 @@
 //! Plain gradient descent.
 
+use super::settings::{Settings, fused, settings};
+use super::update::Given;
 use super::{Optimizer, Rate, Slots, Update};
 use downpour_build::{Graph, IndexedSlices, Operation, Output, Variable};
 
 /// `w -= rate · gradient`.
 #[derive(Clone, Debug)]
 pub struct GradientDescent {
+    settings: Settings,
     rate: Rate,
 }
+
+settings!(GradientDescent);
 
 impl GradientDescent {
     /// With this learning rate.
     pub fn new(rate: impl Into<Rate>) -> GradientDescent {
-        GradientDescent { rate: rate.into() }
+        GradientDescent {
+            settings: Settings::new("GradientDescent"),
+            rate: rate.into(),
+        }
+    }
+
+    fn apply(&self, update: &Update<'_>, given: Given<'_>) -> Operation {
+        let (w, rate) = (update.variable, self.rate.for_variable(update.variable));
+        match given {
+            Given::Dense(gradient) => {
+                let op = update.op("GradientDescent", given, &[]).input(&rate);
+                op.input(gradient)
+                    .attr("use_locking", self.settings.locking)
+                    .build()
+            }
+            Given::Sparse(slices) => {
+                let op = w.handle().graph().op("ResourceScatterAdd");
+                op.input(w.handle())
+                    .input(&slices.indices)
+                    .input(&(-&slices.values * rate))
+                    .attr("dtype", w.dtype())
+                    .build()
+            }
+        }
     }
 }
 
 impl Optimizer for GradientDescent {
-    fn name(&self) -> &str {
-        "GradientDescent"
-    }
+    fused!();
 
     fn make_slots(&self, _: &Graph, _: &[Variable], _: &mut Slots) {}
-
-    fn apply_dense(&self, update: &Update<'_>, gradient: &Output) -> Operation {
-        let (w, rate) = (update.variable, self.rate.for_variable(update.variable));
-        let op = w.handle().graph().op("ResourceApplyGradientDescent");
-        op.input(w.handle()).input(&rate).input(gradient).build()
-    }
-
-    fn apply_sparse(&self, update: &Update<'_>, gradient: &IndexedSlices) -> Operation {
-        let (w, rate) = (update.variable, self.rate.for_variable(update.variable));
-        let op = w
-            .handle()
-            .graph()
-            .op("ResourceScatterAdd")
-            .input(w.handle());
-        let step = -(&gradient.values * &rate);
-        op.input(&gradient.indices)
-            .input(&step)
-            .attr("dtype", w.dtype())
-            .build()
-    }
 
     fn sums_duplicates(&self) -> bool {
         false

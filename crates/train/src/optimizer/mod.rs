@@ -1,37 +1,56 @@
 //! Optimizers: from gradients to the operations that change variables, with TensorFlow's
 //! formulas, slot names and operations, so that either side can go on where the other stopped.
 
+mod adadelta;
+mod adagrad;
 mod adam;
 mod descent;
+mod ftrl;
 mod momentum;
+mod proximal;
 mod rate;
-mod slots;
+mod rmsprop;
+mod settings;
+pub(crate) mod slots;
+mod update;
 
+pub use adadelta::Adadelta;
+pub use adagrad::Adagrad;
 pub use adam::Adam;
 pub use descent::GradientDescent;
+pub use ftrl::Ftrl;
 pub use momentum::Momentum;
+pub use proximal::{AdagradDa, ProximalAdagrad, ProximalGradientDescent};
 pub use rate::Rate;
+pub use rmsprop::RmsProp;
 pub use slots::Slots;
+pub use update::Update;
 
 use downpour_build::{
     DType, Gradient, Graph, IndexedSlices, Init, Operation, Output, Result, Status, Variable,
     gradients,
 };
 
-/// One variable about to be changed.
-pub struct Update<'a> {
-    /// The variable.
-    pub variable: &'a Variable,
-    /// The optimizer's own variables.
-    pub slots: &'a Slots,
-}
-
 /// How gradients change variables.
 pub trait Optimizer {
     /// What slots, scopes and the training operation are named after, as TensorFlow names them.
     fn name(&self) -> &str;
 
-    /// Makes the slots of these variables. Called once, before any update.
+    /// Refuses numbers that make no sense.
+    fn check(&self) -> Result<()> {
+        Ok(())
+    }
+
+    /// The slots made in a graph so far; those of an optimizer that does not remember are made
+    /// each time that gradients are applied.
+    fn slots(&self, _graph: &Graph) -> Slots {
+        Slots::new(self.name())
+    }
+
+    /// Remembers the slots.
+    fn keep_slots(&self, _graph: &Graph, _slots: Slots) {}
+
+    /// Makes the slots of these variables. Called before any update.
     fn make_slots(&self, graph: &Graph, variables: &[Variable], slots: &mut Slots);
 
     /// Changes a variable by a gradient of all its elements.
@@ -56,8 +75,15 @@ pub trait Optimizer {
 pub trait Minimize: Optimizer {
     /// Gradients of a loss with respect to all trainable variables that it depends on.
     fn compute_gradients(&self, loss: &Output) -> Result<Vec<(Gradient, Variable)>> {
-        let graph = loss.graph();
-        let variables = graph.trainable_variables();
+        self.compute_gradients_of(loss, loss.graph().trainable_variables())
+    }
+
+    /// Gradients of a loss with respect to those of these variables that it depends on.
+    fn compute_gradients_of(
+        &self,
+        loss: &Output,
+        variables: Vec<Variable>,
+    ) -> Result<Vec<(Gradient, Variable)>> {
         if variables.is_empty() {
             return Err(Status::invalid_argument("No variables to optimize."));
         }
@@ -88,8 +114,10 @@ pub trait Minimize: Optimizer {
         };
         let graph = first.handle().graph().clone();
         let variables: Vec<Variable> = pairs.iter().map(|(_, v)| v.clone()).collect();
-        let mut slots = Slots::new(self.name());
+        self.check()?;
+        let mut slots = self.slots(&graph);
         graph.without_control(|| self.make_slots(&graph, &variables, &mut slots));
+        self.keep_slots(&graph, slots.clone());
         let train = graph.with_scope(self.name(), || {
             let mut updates = Vec::new();
             for (gradient, variable) in pairs {
@@ -111,17 +139,19 @@ pub trait Minimize: Optimizer {
             let mut last = self.finish(&graph, &slots, &updates);
             last.extend(updates);
             match global_step {
-                None => graph.group("update", &last),
-                Some(step) => graph.with_control(&last, || {
-                    graph.with_colocation(&step.handle().operation(), || {
-                        let one = graph.constant(1i64).cast(step.dtype());
-                        step.assign_add(&one)
-                    })
-                }),
+                None => graph.group_scope(&last),
+                Some(step) => count(&graph, step, &last),
             }
         });
         graph.check()?;
         Ok(train)
+    }
+
+    /// A slot of a variable, by TensorFlow's name for it (`momentum`, `m`), once gradients were
+    /// applied.
+    fn slot(&self, variable: &Variable, slot: &str) -> Option<Variable> {
+        let slots = self.slots(variable.handle().graph());
+        slots.find(slot, variable).cloned()
     }
 
     /// The operation that makes a loss smaller, and counts the step if asked.
@@ -131,6 +161,38 @@ pub trait Minimize: Optimizer {
 }
 
 impl<O: Optimizer + ?Sized> Minimize for O {}
+
+/// Counts the step once everything is done.
+fn count(graph: &Graph, step: &Variable, done: &[Operation]) -> Operation {
+    let done = graph.group("update", done);
+    graph.with_control(&[done], || {
+        graph.with_colocation(&step.handle().operation(), || {
+            let one = graph.filled(step.dtype(), (), 1.0);
+            let op = graph.op("AssignAddVariableOp").name_of_scope();
+            op.input(step.handle()).input(&one).build()
+        })
+    })
+}
+
+/// Refuses a number that is not above zero.
+fn positive(what: &str, value: f64) -> Result<()> {
+    match value > 0.0 {
+        true => Ok(()),
+        false => Err(Status::invalid_argument(format!(
+            "{what} must be positive: {value}"
+        ))),
+    }
+}
+
+/// Refuses a number below zero.
+fn not_negative(what: &str, value: f64) -> Result<()> {
+    match value >= 0.0 {
+        true => Ok(()),
+        false => Err(Status::invalid_argument(format!(
+            "{what} {value} needs to be positive or zero"
+        ))),
+    }
+}
 
 /// The count of steps that all workers share, made when first asked for.
 pub fn global_step(graph: &Graph) -> Variable {

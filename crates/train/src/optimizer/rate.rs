@@ -14,11 +14,13 @@ enum Kind {
 
 impl Rate {
     /// The number as a scalar of a variable's type, where the variable is.
+    ///
+    /// As in TensorFlow a fixed number passes through single precision whatever the type.
     pub fn for_variable(&self, variable: &Variable) -> Output {
         match &self.0 {
             Kind::Fixed(value) => {
                 let graph: &Graph = variable.handle().graph();
-                graph.filled(variable.dtype(), (), *value)
+                graph.filled(variable.dtype(), (), f64::from(*value as f32))
             }
             Kind::Computed(output) => output.cast(variable.dtype()),
         }
@@ -40,5 +42,11 @@ impl From<&Output> for Rate {
 impl From<Output> for Rate {
     fn from(output: Output) -> Rate {
         Rate(Kind::Computed(output))
+    }
+}
+
+impl From<&Variable> for Rate {
+    fn from(variable: &Variable) -> Rate {
+        Rate(Kind::Computed(variable.value().clone()))
     }
 }

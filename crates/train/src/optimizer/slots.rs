@@ -1,9 +1,10 @@
 //! An optimizer's own variables: one beside each variable that it changes, or one for all.
 
-use downpour_build::{Init, Variable};
+use downpour_build::{DType, Init, SaveSlice, Variable};
 use std::collections::HashMap;
 
 /// The slots of one optimizer, named as TensorFlow names them.
+#[derive(Clone, Debug)]
 pub struct Slots {
     optimizer: String,
     /// By slot and variable.
@@ -12,7 +13,8 @@ pub struct Slots {
 }
 
 impl Slots {
-    pub(crate) fn new(optimizer: &str) -> Slots {
+    /// Those of an optimizer of this name, none yet.
+    pub fn new(optimizer: &str) -> Slots {
         Slots {
             optimizer: optimizer.to_owned(),
             slots: HashMap::new(),
@@ -20,31 +22,36 @@ impl Slots {
         }
     }
 
-    /// Makes the slot `slot` of a variable, of its shape and type and on its device. It is called
-    /// `variable/Optimizer`, the next ones `variable/Optimizer_1` and so on.
+    /// Makes the slot `slot` of a variable, of its shape and type and on its device, unless it is
+    /// there. It is called `variable/Optimizer`, the next ones `variable/Optimizer_1` and so on; a
+    /// part's slot is the same part of `whole/Optimizer`.
     pub fn make(&mut self, slot: &str, variable: &Variable, init: Init) {
-        let graph = variable.handle().graph();
-        let name = format!("{}/{}", variable.name(), self.optimizer);
-        let made = graph.with_colocation(&variable.handle().operation(), || {
-            let made = graph.variable(&name).absolute().shape(variable.shape());
-            made.dtype(variable.dtype())
-                .init(init)
-                .trainable(false)
-                .build()
-        });
-        let key = (slot.to_owned(), variable.name().to_owned());
-        self.slots.insert(key, made);
+        let name = self.optimizer.clone();
+        self.make_named(slot, variable, init, &name);
     }
 
-    /// Makes a variable that belongs to no variable in particular, on the device of `beside`.
+    /// As [`Slots::make`], called `variable/name`.
+    pub fn make_named(&mut self, slot: &str, variable: &Variable, init: Init, name: &str) {
+        let key = (slot.to_owned(), variable.name().to_owned());
+        self.slots
+            .entry(key)
+            .or_insert_with(|| beside(variable, init, name));
+    }
+
+    /// Makes a number that belongs to no variable in particular, on the device of `beside`,
+    /// unless it is there.
     pub fn make_shared(&mut self, name: &str, beside: &Variable, init: Init) {
+        if self.shared.contains_key(name) {
+            return;
+        }
         let graph = beside.handle().graph();
         let made = graph.with_colocation(&beside.handle().operation(), || {
-            let made = graph
-                .variable(name)
-                .absolute()
-                .shape(())
-                .dtype(beside.dtype());
+            let full = match graph.scope().as_str() {
+                "" => name.to_owned(),
+                scope => format!("{scope}/{name}"),
+            };
+            let made = graph.variable(&full).absolute().shape(());
+            let made = made.dtype(DType::Float);
             made.init(init).trainable(false).build()
         });
         self.shared.insert(name.to_owned(), made);
@@ -59,6 +66,12 @@ impl Slots {
         &self.slots[&key]
     }
 
+    /// The slot of a variable, if it was made.
+    pub fn find(&self, slot: &str, variable: &Variable) -> Option<&Variable> {
+        let key = (slot.to_owned(), variable.name().to_owned());
+        self.slots.get(&key)
+    }
+
     /// A variable made by [`Slots::make_shared`].
     ///
     /// # Panics
@@ -66,4 +79,35 @@ impl Slots {
     pub fn shared(&self, name: &str) -> &Variable {
         &self.shared[name]
     }
+}
+
+/// A variable like another one and on its device, called after it.
+pub(crate) fn beside(variable: &Variable, init: Init, name: &str) -> Variable {
+    let graph = variable.handle().graph();
+    graph.with_colocation(&variable.handle().operation(), || {
+        let full = unused(variable, name);
+        let mut made = graph.variable(&full).absolute().shape(variable.shape());
+        if let Some(slice) = variable.part_of() {
+            let own = full.strip_prefix(variable.name()).unwrap_or_default();
+            made = made.slice_of(SaveSlice {
+                full_name: format!("{}{own}", slice.full_name),
+                ..slice.clone()
+            });
+        }
+        let made = made.dtype(variable.dtype()).init(init);
+        made.trainable(false).build()
+    })
+}
+
+/// `variable/name`, with a number if there is such a variable.
+fn unused(variable: &Variable, name: &str) -> String {
+    let graph = variable.handle().graph();
+    let first = format!("{}/{name}", variable.name());
+    let mut full = first.clone();
+    let mut number = 0;
+    while graph.find_variable(&full).is_ok() {
+        number += 1;
+        full = format!("{first}_{number}");
+    }
+    full
 }

@@ -1,0 +1,188 @@
+//! Where operations go in a cluster of parameter servers and workers: TensorFlow's
+//! `replica_device_setter` as a device function, and the strategies that spread variables.
+//!
+//! Invariant: strategies see operations in the order they are made, and nothing else decides, so
+//! that workers which build the same graph agree on every variable's place without talking.
+
+use crate::{DeviceFunction, DeviceName, NewOp, Result, Status};
+use downpour_graph::AttrValue;
+use downpour_tensor::DType;
+use parking_lot::Mutex;
+use std::sync::Arc;
+
+/// Ops that hold state which all workers share.
+const PS_OPS: [&str; 14] = [
+    "Variable",
+    "VariableV2",
+    "AutoReloadVariable",
+    "MutableHashTable",
+    "MutableHashTableV2",
+    "MutableHashTableOfTensors",
+    "MutableHashTableOfTensorsV2",
+    "MutableDenseHashTable",
+    "MutableDenseHashTableV2",
+    "VarHandleOp",
+    "BoostedTreesEnsembleResourceHandleOp",
+    "BoostedTreesQuantileStreamResourceHandleOp",
+    "ResourceConditionalAccumulator",
+    "DecisionTreeResource",
+];
+
+/// Chooses the parameter server of the next operation that holds state.
+pub struct Spread(Box<dyn FnMut(&NewOp<'_>) -> u32 + Send>);
+
+impl Spread {
+    /// One after the other. Every variable takes a turn, also an optimizer's slot, which goes
+    /// where its variable is all the same.
+    pub fn round_robin(tasks: u32) -> Spread {
+        let mut next = 0;
+        Spread::by(move |_| {
+            let task = next;
+            next = (next + 1) % tasks.max(1);
+            task
+        })
+    }
+
+    /// Where there is least so far, by a measure of your own; the first of equals.
+    pub fn greedy(tasks: u32, mut load: impl FnMut(&NewOp<'_>) -> u64 + Send + 'static) -> Spread {
+        let mut loads = vec![0u64; tasks.max(1) as usize];
+        Spread::by(move |op| {
+            let least = (0..loads.len()).min_by_key(|i| loads[*i]).unwrap_or(0);
+            loads[least] = loads[least].saturating_add(load(op));
+            least as u32
+        })
+    }
+
+    /// Where there are fewest bytes of variables so far.
+    pub fn by_bytes(tasks: u32) -> Spread {
+        Spread::greedy(tasks, bytes_of)
+    }
+
+    /// As a function says.
+    pub fn by(choose: impl FnMut(&NewOp<'_>) -> u32 + Send + 'static) -> Spread {
+        Spread(Box::new(choose))
+    }
+}
+
+/// Size of a variable; 0 for what has no shape, such as a table.
+///
+/// A string counts as 16 bytes, as for partitioners.
+pub fn bytes_of(op: &NewOp<'_>) -> u64 {
+    let dtype = match op.attrs.find("dtype") {
+        Some(AttrValue::Type(dtype)) => *dtype,
+        _ => return 0,
+    };
+    let shape = match op.attrs.find("shape") {
+        Some(AttrValue::Shape(shape)) => shape.to_shape(),
+        _ => None,
+    };
+    let elements = shape.map_or(0, |s| s.num_elements() as u64);
+    elements.saturating_mul(element_size(dtype, 16))
+}
+
+/// Bytes of an element.
+pub(crate) fn element_size(dtype: DType, string: u64) -> u64 {
+    dtype.size().map_or(string, |s| s as u64)
+}
+
+/// Puts what holds state on parameter servers and everything else on a worker.
+///
+/// ```
+/// use downpour_build::{Graph, ReplicaDeviceSetter};
+/// let g = Graph::new();
+/// let setter = ReplicaDeviceSetter::new(2).worker_device("/job:worker/task:1").build()?;
+/// let (a, b, sum) = g.with_device_function(setter, || {
+///     let (a, b) = (g.variable("a").shape([2]).build(), g.variable("b").shape([2]).build());
+///     let sum = &*a + &*b;
+///     (a, b, sum)
+/// });
+/// assert_eq!(a.handle().operation().device(), "/job:ps/task:0");
+/// assert_eq!(b.handle().operation().device(), "/job:ps/task:1");
+/// assert_eq!(sum.operation().device(), "/job:worker/task:1");
+/// # Ok::<(), downpour_build::Status>(())
+/// ```
+#[must_use = "a device function is made by `build`"]
+pub struct ReplicaDeviceSetter {
+    tasks: u32,
+    ps: String,
+    worker: String,
+    merge: bool,
+    ops: Vec<String>,
+    spread: Option<Spread>,
+}
+
+impl ReplicaDeviceSetter {
+    /// For this number of parameter servers, one variable after the other. Without any, the
+    /// function changes nothing: all operations run on the task that the session talks to.
+    pub fn new(ps_tasks: u32) -> ReplicaDeviceSetter {
+        ReplicaDeviceSetter {
+            tasks: ps_tasks,
+            ps: "/job:ps".to_owned(),
+            worker: "/job:worker".to_owned(),
+            merge: true,
+            ops: PS_OPS.map(str::to_owned).to_vec(),
+            spread: None,
+        }
+    }
+
+    /// The parameter servers' job, and what else their devices have in common.
+    pub fn ps_device(mut self, device: &str) -> ReplicaDeviceSetter {
+        self.ps = device.to_owned();
+        self
+    }
+
+    /// Where everything else goes.
+    pub fn worker_device(mut self, device: &str) -> ReplicaDeviceSetter {
+        self.worker = device.to_owned();
+        self
+    }
+
+    /// Whether inner device scopes that leave parts open are completed; otherwise they stand.
+    pub fn merge_devices(mut self, merge: bool) -> ReplicaDeviceSetter {
+        self.merge = merge;
+        self
+    }
+
+    /// The types of op that go on parameter servers.
+    pub fn ps_ops<S: Into<String>>(
+        mut self,
+        ops: impl IntoIterator<Item = S>,
+    ) -> ReplicaDeviceSetter {
+        self.ops = ops.into_iter().map(Into::into).collect();
+        self
+    }
+
+    /// How operations spread over the parameter servers.
+    pub fn strategy(mut self, spread: Spread) -> ReplicaDeviceSetter {
+        self.spread = Some(spread);
+        self
+    }
+
+    /// The function, for [`crate::Graph::with_device_function`].
+    pub fn build(self) -> Result<DeviceFunction> {
+        let parse = |device: &str| {
+            DeviceName::parse(device).map_err(|e| Status::invalid_argument(e.to_string()))
+        };
+        let (ps, worker) = (parse(&self.ps)?, parse(&self.worker)?);
+        if self.tasks == 0 {
+            return Ok(Arc::new(|op: &NewOp<'_>| op.device.clone()));
+        }
+        let spread = self
+            .spread
+            .unwrap_or_else(|| Spread::round_robin(self.tasks));
+        let (spread, merge, ops) = (Mutex::new(spread), self.merge, self.ops);
+        Ok(Arc::new(move |op: &NewOp<'_>| {
+            if !merge && *op.device != DeviceName::default() {
+                return op.device.clone();
+            }
+            if !ops.iter().any(|o| o == op.op) {
+                return op.device.or(&worker);
+            }
+            let mut place = ps.clone();
+            if ps.job.is_some() && (op.device.job.is_none() || op.device.job == ps.job) {
+                place.task = Some((spread.lock().0)(op));
+            }
+            op.device.or(&place)
+        }))
+    }
+}
