@@ -1,0 +1,43 @@
+//! Convolutions.
+
+use crate::{Graph, Init, Output, Padding, Variable};
+
+/// A convolution of images with a bias.
+#[derive(Clone, Debug)]
+pub struct Conv2D {
+    /// `[size, size, inputs, outputs]`.
+    pub kernel: Variable,
+    /// `[outputs]`.
+    pub bias: Variable,
+    /// How far the window moves.
+    pub stride: usize,
+    /// What happens at the border.
+    pub padding: Padding,
+}
+
+impl Conv2D {
+    /// A layer with square windows, moved by one, that keeps the size of images.
+    #[track_caller]
+    pub fn new(g: &Graph, name: &str, size: usize, inputs: usize, outputs: usize) -> Conv2D {
+        g.with_scope(name, || Conv2D {
+            kernel: g
+                .variable("kernel")
+                .shape([size, size, inputs, outputs])
+                .build(),
+            bias: g
+                .variable("bias")
+                .shape([outputs])
+                .init(Init::zeros())
+                .build(),
+            stride: 1,
+            padding: Padding::Same,
+        })
+    }
+
+    /// Applies it to images `[batch, height, width, inputs]`.
+    #[track_caller]
+    pub fn apply(&self, images: &Output) -> Output {
+        let product = images.conv2d(&self.kernel, self.stride, self.padding);
+        product.bias_add(&self.bias)
+    }
+}

@@ -1,0 +1,14 @@
+//! Layers: pieces of models with their variables, named as TensorFlow's layers name them. A layer
+//! is made once and may be applied to several tensors, which then share its variables.
+
+mod attention;
+mod conv;
+mod dense;
+mod norm;
+mod recurrent;
+
+pub use attention::MultiHeadAttention;
+pub use conv::Conv2D;
+pub use dense::{Dense, Embedding, dropout};
+pub use norm::{BatchNorm, LayerNorm};
+pub use recurrent::{LstmCell, LstmState};
