@@ -1,6 +1,9 @@
-//! Answers `graphs.py`, one request after the other on standard input: which shapes the builder
-//! infers for a graph's tensors, and the graph with gradients added. A request and an answer are
-//! each a length and JSON, a length and a serialized GraphDef (little-endian u32 lengths).
+//! Answers `graphs.py` and `flow.py`, one request after the other on standard input: which shapes
+//! the builder infers for a graph's tensors, the graph with gradients added, example graphs. A
+//! request and an answer are each a length and JSON, a length and a serialized GraphDef
+//! (little-endian u32 lengths).
+
+mod examples;
 
 use anyhow::{Context as _, Result};
 use downpour_build::{Gradient, Graph, Output, gradients_from};
@@ -24,6 +27,10 @@ enum Request {
         dys: Vec<String>,
         again: Vec<String>,
     },
+    /// The names of the example graphs.
+    Examples,
+    /// An example graph.
+    Example { name: String, gradients: bool },
 }
 
 /// The answer; the graph behind it holds what was added.
@@ -34,6 +41,12 @@ struct Answer {
     shapes: BTreeMap<String, Option<Vec<i64>>>,
     /// For each of the `xs`: `null`, the name of a dense gradient, or of values, indices and shape.
     gradients: Vec<Option<Vec<String>>>,
+    /// Names of examples.
+    examples: Vec<String>,
+    /// Of an example: what to feed, to run, and with respect to what gradients are.
+    feeds: Vec<String>,
+    fetches: Vec<String>,
+    xs: Vec<String>,
 }
 
 fn main() -> Result<()> {
@@ -91,6 +104,20 @@ fn answer(request: &[u8], graph: &[u8]) -> Result<(Answer, Vec<u8>)> {
                 found = gradients_from(&ys, &dys, &xs)?;
             }
             answer.gradients = found.into_iter().map(|g| g.map(names)).collect();
+            let def = encode_graph_def(&g.to_graph_def()?)?;
+            Ok((answer, def.encode_to_vec()))
+        }
+        Request::Examples => {
+            answer.examples = examples::ALL.iter().map(|e| e.0.to_owned()).collect();
+            Ok((answer, Vec::new()))
+        }
+        Request::Example { name, gradients } => {
+            let (example, found) = examples::build(&name, &g, gradients)?;
+            let all = |outputs: Vec<Output>| outputs.iter().map(Output::name).collect();
+            answer.gradients = found.into_iter().map(|g| g.map(names)).collect();
+            answer.feeds = all(example.feeds);
+            answer.fetches = all(example.fetches);
+            answer.xs = all(example.xs);
             let def = encode_graph_def(&g.to_graph_def()?)?;
             Ok((answer, def.encode_to_vec()))
         }

@@ -1,101 +1,181 @@
-//! Functions under construction: the bodies of branches and loops. A body is a graph of its own;
-//! what it uses from outside becomes an argument behind the ones it was given.
+//! Graphs as bodies of functions: branches, loops, calls. A body is a graph of its own. While it is
+//! built, everything that the user makes lands in it, by whichever graph's handle; what it uses
+//! from outside is captured and becomes an argument behind the ones it was given.
+//!
+//! Invariant: in a body, operations on the same resource run in the order in which they were made,
+//! as in a program, and what has an effect happens although no result needs it.
 
-use crate::{Graph, Output};
-use downpour_graph::{
-    ArgDef, ArgKind, AttrValue, ElementType, FunctionDef, FunctionRef, NodeDef, NodeId, OpDef,
-    Result, Status,
-};
+use crate::graph::Inner;
+use crate::{Graph, Operation, Output};
+use downpour_graph::{AttrValue, Endpoint, Node, NodeDef, NodeId, OpDef, Result, Status, find_op};
 use downpour_tensor::{DType, PartialShape};
-use std::collections::{BTreeMap, HashMap};
+use std::collections::HashMap;
 use std::panic::Location;
 use std::sync::Arc;
 
+/// Larger constants are captured, smaller ones copied: shapes follow from them.
+const MAX_COPIED_ELEMENTS: usize = 1024;
+
 /// What makes a graph the body of a function.
 pub(crate) struct Frame {
-    pub(crate) outer: Graph,
-    /// Stand-ins for the arguments, captured ones last.
-    args: Vec<NodeId>,
+    outer: Graph,
     /// Outer tensors that the body uses, and their stand-ins.
     captures: Vec<(Output, Output)>,
+    /// Outer constants, and their copies.
+    copies: HashMap<Endpoint, Output>,
+    /// Outer operations that the body's must wait for: its caller waits.
+    waits: Vec<Operation>,
+    /// Who used each resource last.
+    accesses: HashMap<Endpoint, Access>,
+    /// What must happen; worked out from the operations if not given.
+    pub(crate) effects: Option<Vec<NodeId>>,
+    finished: bool,
 }
 
-/// A function's body, ready to be called from the graph it was made in.
-pub struct Body {
-    pub(crate) graph: Graph,
-    pub(crate) results: Vec<Output>,
+#[derive(Default)]
+struct Access {
+    change: Option<NodeId>,
+    /// Reads since then.
+    reads: Vec<NodeId>,
+}
+
+/// The type and shape of an argument, and what is behind it if it is a handle.
+#[derive(Clone)]
+pub(crate) struct ArgSpec {
+    pub(crate) dtype: DType,
+    pub(crate) shape: PartialShape,
+    pub(crate) behind: Option<(DType, PartialShape)>,
+}
+
+impl ArgSpec {
+    pub(crate) fn new(dtype: DType, shape: PartialShape) -> ArgSpec {
+        ArgSpec {
+            dtype,
+            shape,
+            behind: None,
+        }
+    }
+
+    /// An argument for such tensors as this one.
+    pub(crate) fn like(output: &Output) -> ArgSpec {
+        ArgSpec {
+            dtype: output.dtype(),
+            shape: output.shape(),
+            behind: output.behind(),
+        }
+    }
+}
+
+impl Frame {
+    /// The graph that the body has become part of.
+    pub(crate) fn finished_in(&self) -> Option<Graph> {
+        self.finished.then(|| self.outer.clone())
+    }
 }
 
 impl Graph {
+    /// The graph in which operations are made now: this one, or a body under construction.
+    pub(crate) fn innermost(&self) -> Graph {
+        let next = self.inner.lock().current.clone();
+        next.map_or_else(|| self.clone(), |next| next.innermost())
+    }
+
+    /// The graph that this one is, or is in the end a body of.
+    pub(crate) fn outermost(&self) -> Graph {
+        self.outer().map_or_else(|| self.clone(), |o| o.outermost())
+    }
+
+    /// The graph that this one is a body of.
+    pub(crate) fn outer(&self) -> Option<Graph> {
+        self.inner.lock().function.as_ref().map(|f| f.outer.clone())
+    }
+
+    /// Makes what `make` makes in `body`.
+    pub(crate) fn building<R>(&self, body: &Graph, make: impl FnOnce() -> R) -> R {
+        let before = self.inner.lock().current.replace(body.clone());
+        let result = make();
+        self.inner.lock().current = before;
+        result
+    }
+
+    /// Makes what `make` makes in this graph itself, although a body is under construction.
+    pub(crate) fn itself<R>(&self, make: impl FnOnce() -> R) -> R {
+        let before = self.inner.lock().current.take();
+        let result = make();
+        self.inner.lock().current = before;
+        result
+    }
+
     /// An empty graph for the body of a function that this graph will call.
     pub(crate) fn body(&self) -> Graph {
         let body = Graph::new();
         {
             let outer = self.inner.lock();
             let mut inner = body.inner.lock();
-            inner.seed = outer.seed;
+            inner.settle_in(&outer);
             inner.function = Some(Frame {
                 outer: self.clone(),
-                args: Vec::new(),
                 captures: Vec::new(),
+                copies: HashMap::new(),
+                waits: Vec::new(),
+                accesses: HashMap::new(),
+                effects: None,
+                finished: false,
             });
         }
         body
     }
 
-    /// Adds an argument to a function's body.
+    /// A tensor that stands for an argument of this body.
     #[track_caller]
-    pub(crate) fn argument(&self, name: &str, like: &Output, shape: PartialShape) -> Output {
-        let arg = self.without_control(|| {
-            self.op("Placeholder")
-                .name(name)
-                .attr("dtype", like.dtype())
-                .attr("shape", AttrValue::Shape(shape))
-                .output()
+    pub(crate) fn argument(&self, name: &str, spec: &ArgSpec) -> Output {
+        let arg = self.itself(|| {
+            self.without_control(|| {
+                let op = self.op("Placeholder").name(name).attr("dtype", spec.dtype);
+                op.attr("shape", AttrValue::Shape(spec.shape.clone()))
+                    .output()
+            })
         });
-        let behind = like
-            .graph()
-            .inner
-            .lock()
-            .handles
-            .get(&like.endpoint())
-            .cloned();
-        let mut inner = self.inner.lock();
-        if let Some(behind) = behind {
-            inner.handles.insert(arg.endpoint(), behind);
-        }
-        if let Some(frame) = &mut inner.function {
-            frame.args.push(arg.endpoint().node);
+        if let Some(behind) = &spec.behind {
+            let mut inner = self.inner.lock();
+            inner.handles.insert(arg.endpoint(), behind.clone());
         }
         arg
     }
 
-    /// Outer tensors that this body captured, in the order of the arguments they became.
+    /// Outer tensors that this body captured, and what stands for each.
     pub(crate) fn captures(&self) -> Vec<(Output, Output)> {
         let inner = self.inner.lock();
         let frame = inner.function.as_ref();
         frame.map(|f| f.captures.clone()).unwrap_or_default()
     }
 
+    /// Outer operations that whoever calls this body must wait for.
+    pub(crate) fn waits(&self) -> Vec<Operation> {
+        let inner = self.inner.lock();
+        let frame = inner.function.as_ref();
+        frame.map(|f| f.waits.clone()).unwrap_or_default()
+    }
+
     /// The stand-in in this body for an outer tensor.
-    #[track_caller]
-    fn capture(&self, output: &Output) -> Output {
-        let outer = self.inner.lock().function.as_ref().map(|f| f.outer.clone());
-        let Some(outer) = outer else {
+    pub(crate) fn capture(&self, output: &Output, at: &'static Location<'static>) -> Output {
+        let Some(outer) = self.outer() else {
             let error =
                 Status::invalid_argument(format!("'{}' belongs to another graph", output.name()));
-            self.fail(error, Location::caller());
+            self.fail(error, at);
             return self.invalid();
         };
-        let output = output.inside(&outer);
-        let known = self
-            .captures()
-            .into_iter()
-            .find(|(from, _)| *from == output);
-        if let Some((_, inside)) = known {
-            return inside;
+        let output = output.inside(&outer, at);
+        if output.is_invalid() {
+            return self.invalid();
         }
-        let inside = self.argument("captured", &output, output.shape());
+        if let Some(known) = self.known(&output) {
+            return known;
+        }
+        if let Some(copy) = self.copied(&output) {
+            return copy;
+        }
+        let inside = self.argument("captured", &ArgSpec::like(&output));
         let mut inner = self.inner.lock();
         if let Some(frame) = &mut inner.function {
             frame.captures.push((output, inside.clone()));
@@ -103,10 +183,76 @@ impl Graph {
         inside
     }
 
-    /// How many functions' bodies this graph is nested in.
-    pub(crate) fn depth(&self) -> usize {
-        let outer = self.inner.lock().function.as_ref().map(|f| f.outer.clone());
-        outer.map_or(0, |outer| outer.depth() + 1)
+    fn known(&self, output: &Output) -> Option<Output> {
+        let inner = self.inner.lock();
+        let frame = inner.function.as_ref()?;
+        let copy = frame.copies.get(&output.endpoint()).cloned();
+        copy.or_else(|| {
+            let known = frame.captures.iter().find(|(from, _)| from == output);
+            known.map(|(_, inside)| inside.clone())
+        })
+    }
+
+    /// A copy of a small constant of the graph outside.
+    fn copied(&self, output: &Output) -> Option<Output> {
+        let attrs = output.operation().attrs();
+        if output.operation().op() != "Const" {
+            return None;
+        }
+        let value = attrs.tensor("value").ok()?.clone();
+        if value.num_elements() > MAX_COPIED_ELEMENTS {
+            return None;
+        }
+        let copy = self.itself(|| self.without_control(|| self.constant(value)));
+        let mut inner = self.inner.lock();
+        let frame = inner.function.as_mut()?;
+        frame.copies.insert(output.endpoint(), copy.clone());
+        Some(copy)
+    }
+
+    /// Where an operation stands that one of this graph shall wait for. For one outside, whoever
+    /// calls this body waits instead.
+    #[track_caller]
+    pub(crate) fn waitable(&self, operation: &Operation) -> Option<NodeId> {
+        let node = operation.valid_node()?;
+        if operation.graph().is(self) {
+            return Some(node);
+        }
+        let mut inner = self.inner.lock();
+        if let Some(frame) = &mut inner.function {
+            frame.waits.push(operation.clone());
+            return None;
+        }
+        drop(inner);
+        let error =
+            Status::invalid_argument(format!("'{}' belongs to another graph", operation.name()));
+        self.fail(error, Location::caller());
+        None
+    }
+
+    /// Refuses to add to a body that others call already.
+    pub(crate) fn check_unfinished(&self) -> Result<()> {
+        match &self.inner.lock().function {
+            Some(frame) if frame.finished => Err(Status::invalid_argument(
+                "a tensor of a function's body is used outside of it: let the body return it",
+            )),
+            _ => Ok(()),
+        }
+    }
+
+    /// Ends the construction of a body.
+    pub(crate) fn finish(&self) {
+        let (outer, last_seed) = {
+            let mut inner = self.inner.lock();
+            let last_seed = inner.last_seed;
+            let Some(frame) = &mut inner.function else {
+                return;
+            };
+            frame.finished = true;
+            (frame.outer.clone(), last_seed)
+        };
+        let mut outer = outer.inner.lock();
+        outer.last_seed = outer.last_seed.max(last_seed);
     }
 
     /// The signature of a function of this graph's library.
@@ -120,123 +266,92 @@ impl Graph {
 impl Output {
     /// This tensor as seen inside `graph`: itself, or the argument of a function's body that
     /// stands for it.
-    #[track_caller]
-    pub(crate) fn inside(&self, graph: &Graph) -> Output {
+    pub(crate) fn inside(&self, graph: &Graph, at: &'static Location<'static>) -> Output {
         match self.graph().is(graph) || self.is_invalid() {
             true => self.clone(),
-            false => graph.capture(self),
+            false => graph.capture(self, at),
         }
+    }
+
+    /// What is behind a handle: the type and shape of a variable, or of a list's elements.
+    pub(crate) fn behind(&self) -> Option<(DType, PartialShape)> {
+        let inner = self.graph().inner.lock();
+        inner.handles.get(&self.endpoint()).cloned()
     }
 }
 
-impl Body {
-    /// Adds the function to the library of the graph that calls it, under a name that is free.
-    pub(crate) fn register(&self, outer: &Graph, name: &str) -> Result<FunctionRef> {
-        self.graph.check()?;
-        let mut free = format!("__{name}");
-        let mut number = 0;
-        while outer.function_signature(&free).is_some() {
-            number += 1;
-            free = format!("__{name}_{number}");
-        }
-        let inner = self.graph.inner.lock();
-        for function in inner.graph.functions().values() {
-            outer.add_function((**function).clone())?;
-        }
-        drop(inner);
-        outer.add_function(self.definition(&free)?)?;
-        Ok(FunctionRef {
-            name: free,
-            ..Default::default()
-        })
-    }
+/// Whether an op counts as stateful only because it reads a resource or draws random numbers.
+fn only_reads(op: &str) -> bool {
+    matches!(
+        op,
+        "ReadVariableOp"
+            | "ResourceGather"
+            | "ResourceGatherNd"
+            | "VariableShape"
+            | "VarIsInitializedOp"
+            | "VarHandleOp"
+            | "RandomUniform"
+            | "RandomUniformInt"
+            | "RandomStandardNormal"
+            | "TruncatedNormal"
+            | "ParameterizedTruncatedNormal"
+            | "RandomShuffle"
+            | "RandomGamma"
+            | "RandomPoissonV2"
+            | "Multinomial"
+            | "Placeholder"
+    )
+}
 
-    /// The function in TensorFlow's form: arguments by name, outputs as `node:result:index`.
-    fn definition(&self, name: &str) -> Result<FunctionDef> {
-        let inner = self.graph.inner.lock();
-        let args = inner.function.as_ref().map(|f| f.args.as_slice());
-        let args = args.unwrap_or_default();
-        let single = |name: String, dtype: DType| ArgDef {
-            name,
-            kind: ArgKind::Single(ElementType::Fixed(dtype)),
-            is_ref: false,
-        };
-        let mut signature = OpDef {
-            name: name.to_owned(),
-            ..Default::default()
-        };
-        let mut names: HashMap<NodeId, String> = HashMap::new();
-        for (i, &arg) in args.iter().enumerate() {
-            let node = inner.graph.node(arg);
-            let arg_name = format!("arg_{i}");
-            signature
-                .inputs
-                .push(single(arg_name.clone(), node.output_types[0].0));
-            names.insert(arg, arg_name);
+/// Whether a node must run although no result needs it.
+pub(crate) fn has_effect(node: &Node) -> bool {
+    node.op.stateful && !only_reads(node.op_name())
+}
+
+/// What an operation about to be added to a body must wait for so that resources are used in the
+/// order of the program.
+pub(crate) fn program_order(inner: &Inner, def: &NodeDef) -> Vec<NodeId> {
+    let Some(frame) = &inner.function else {
+        return Vec::new();
+    };
+    if !find_op(&def.op).is_some_and(|op| op.stateful) {
+        return Vec::new();
+    }
+    let mut waits = Vec::new();
+    let inputs = def.inputs.iter().filter_map(|input| {
+        let (name, output) = downpour_graph::parse_endpoint(input)?;
+        let node = inner.graph.find(name)?;
+        Some(Endpoint { node, output })
+    });
+    for access in inputs.filter_map(|at| frame.accesses.get(&at)) {
+        waits.extend(access.change);
+        if !only_reads(&def.op) {
+            waits.extend(&access.reads);
         }
-        let reference = |node: NodeId, output: u32| -> Result<String> {
-            if let Some(name) = names.get(&node) {
-                return Ok(name.clone());
-            }
-            let node = inner.graph.node(node);
-            let ranges = node.op.output_ranges(&node.attrs)?;
-            let found = ranges.iter().find(|(_, r)| r.contains(&(output as usize)));
-            let (result, range) = found.ok_or_else(|| {
-                Status::internal(format!("'{}' has no output {output}", node.name))
-            })?;
-            Ok(format!(
-                "{}:{result}:{}",
-                node.name.to_string(),
-                output as usize - range.start
-            ))
-        };
-        let mut nodes = Vec::new();
-        for (_, node) in inner
-            .graph
-            .nodes()
-            .filter(|(id, _)| !names.contains_key(id))
-        {
-            let mut inputs = Vec::new();
-            for edge in &node.inputs {
-                inputs.push(reference(edge.node, edge.output)?);
-            }
-            for control in &node.control_inputs {
-                if !names.contains_key(control) {
-                    inputs.push(format!("^{}", inner.graph.node(*control).name.to_string()));
-                }
-            }
-            nodes.push(NodeDef {
-                name: node.name.to_string(),
-                op: node.op.name.clone(),
-                inputs,
-                device: node.device.to_string(),
-                attrs: node.attrs.clone(),
-            });
+    }
+    waits
+}
+
+/// Remembers which resources a new node of a body uses.
+pub(crate) fn note_effect(inner: &mut Inner, id: NodeId) {
+    let Some(frame) = &mut inner.function else {
+        return;
+    };
+    let node = inner.graph.node(id);
+    if !node.op.stateful {
+        return;
+    }
+    for (edge, dtype) in node.inputs.iter().zip(&node.input_types) {
+        if dtype.0 != DType::Resource {
+            continue;
         }
-        let (mut ret, mut control_ret) = (BTreeMap::new(), BTreeMap::new());
-        for (i, result) in self.results.iter().enumerate() {
-            let result_name = format!("result_{i}");
-            let at = result.endpoint();
-            let types = &inner.graph.node(at.node).output_types;
-            signature
-                .outputs
-                .push(single(result_name.clone(), types[at.output as usize].0));
-            ret.insert(result_name, reference(at.node, at.output)?);
-        }
-        // Side effects happen although no result needs them.
-        for (_, node) in inner.graph.nodes().filter(|(_, n)| n.op.stateful) {
-            if node.op.name != "Placeholder" {
-                control_ret.insert(node.name.to_string(), node.name.to_string());
-                signature.control_outputs.push(node.name.to_string());
-                signature.stateful = true;
+        let access = frame.accesses.entry(*edge).or_default();
+        match only_reads(node.op_name()) {
+            true => access.reads.push(id),
+            false => {
+                access.change = Some(id);
+                access.reads.clear();
             }
         }
-        Ok(FunctionDef {
-            signature,
-            nodes,
-            ret,
-            control_ret,
-            ..Default::default()
-        })
     }
 }

@@ -97,6 +97,12 @@ pub(crate) struct Inner {
     pub(crate) rules: HashMap<String, crate::grad::OwnRule>,
     /// Op types whose new operations get another gradient, with its name; inner scopes last.
     pub(crate) overrides: Vec<(String, String)>,
+    /// The function's body that is being built: what is made now belongs there.
+    pub(crate) current: Option<Graph>,
+    /// How often each name was given to a function.
+    pub(crate) function_names: HashMap<String, usize>,
+    /// Nodes that grew, and how many nodes there were then.
+    rewritten: Vec<(NodeId, usize)>,
 }
 
 impl Default for Graph {
@@ -128,21 +134,23 @@ impl Graph {
 
     /// Keeps a mistake, with the line that made it; the first one stands.
     pub(crate) fn fail(&self, error: Status, at: &Location<'_>) {
-        let mut inner = self.inner.lock();
-        if inner.error.is_none() {
-            let message = format!("{}:{}: {}", at.file(), at.line(), error.message);
-            inner.error = Some(Status::new(error.code, message));
-        }
+        let message = format!("{}:{}: {}", at.file(), at.line(), error.message);
+        self.adopt(Status::new(error.code, message));
     }
 
-    /// The outcome of a fallible part of building: a mistake is kept, and an invalid output
-    /// stands for what could not be made.
-    #[track_caller]
-    pub(crate) fn or_invalid(&self, outcome: Result<Output>) -> Output {
-        outcome.unwrap_or_else(|e| {
-            self.fail(e, Location::caller());
-            self.invalid()
-        })
+    /// Keeps a mistake that names its line already.
+    pub(crate) fn adopt(&self, error: Status) {
+        let outer = {
+            let mut inner = self.inner.lock();
+            if inner.error.is_none() {
+                inner.error = Some(error.clone());
+            }
+            inner.function.as_ref().and_then(|f| f.finished_in())
+        };
+        // Nobody looks at a body any more once it is part of another graph.
+        if let Some(outer) = outer {
+            outer.adopt(error);
+        }
     }
 
     /// An output that stands for one that could not be made.
@@ -158,9 +166,20 @@ impl Graph {
     }
 
     /// What was added since the graph had `nodes` nodes, for a session that knows the rest.
+    ///
+    /// Gradients of branches, loops and calls change the operation that they are gradients of: it
+    /// also returns what the way back needs. A session that knows the old one cannot go on.
     pub fn graph_def_since(&self, nodes: usize) -> Result<GraphDef> {
         self.check()?;
-        Ok(to_def(&self.inner.lock().graph, nodes))
+        let inner = self.inner.lock();
+        let changed = |(id, then): &&(NodeId, usize)| id.index() < nodes && *then >= nodes;
+        if let Some((id, _)) = inner.rewritten.iter().find(changed) {
+            return Err(Status::failed_precondition(format!(
+                "Operation '{}' was changed by gradients after it was run by a session. Either don't modify nodes after running them or create a new session.",
+                inner.graph.node(*id).name
+            )));
+        }
+        Ok(to_def(&inner.graph, nodes))
     }
 
     /// Number of nodes.
@@ -205,21 +224,23 @@ impl Graph {
 
     /// Names what `body` makes `name/…`. A name that is taken gets a number: `name_1/…`.
     pub fn with_scope<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
-        let full = self.inner.lock().unique(name);
-        self.in_variable_path(name, || self.in_scope(full, body))
+        let graph = self.innermost();
+        let full = graph.inner.lock().unique(name);
+        self.in_variable_path(name, || graph.in_scope(full, body))
     }
 
     /// Names what `body` makes in the scope that was entered before under this full name.
     pub(crate) fn in_scope<R>(&self, full: String, body: impl FnOnce() -> R) -> R {
-        let outer = std::mem::replace(&mut self.inner.lock().scope, full);
+        let graph = self.innermost();
+        let outer = std::mem::replace(&mut graph.inner.lock().scope, full);
         let result = body();
-        self.inner.lock().scope = outer;
+        graph.inner.lock().scope = outer;
         result
     }
 
     /// The full name of the current scope, without a slash at its end.
     pub fn scope(&self) -> String {
-        self.inner.lock().scope.clone()
+        self.innermost().inner.lock().scope.clone()
     }
 
     /// Places what `body` makes on a device, as far as inner scopes leave parts of it open:
@@ -247,19 +268,22 @@ impl Graph {
     }
 
     fn under<R>(&self, rule: DeviceRule, body: impl FnOnce() -> R) -> R {
-        self.inner.lock().devices.push(rule);
+        let graph = self.innermost();
+        graph.inner.lock().devices.push(rule);
         let result = body();
-        self.inner.lock().devices.pop();
+        graph.inner.lock().devices.pop();
         result
     }
 
     /// Makes what `body` makes wait for `operations`.
+    #[track_caller]
     pub fn with_control<R>(&self, operations: &[Operation], body: impl FnOnce() -> R) -> R {
+        let graph = self.innermost();
         self.controlled(
             ControlFrame {
                 operations: operations
                     .iter()
-                    .filter_map(Operation::valid_node)
+                    .filter_map(|o| graph.waitable(o))
                     .collect(),
                 made: HashSet::new(),
                 clear: false,
@@ -281,9 +305,10 @@ impl Graph {
     }
 
     fn controlled<R>(&self, frame: ControlFrame, body: impl FnOnce() -> R) -> R {
-        self.inner.lock().controls.push(frame);
+        let graph = self.innermost();
+        graph.inner.lock().controls.push(frame);
         let result = body();
-        self.inner.lock().controls.pop();
+        graph.inner.lock().controls.pop();
         result
     }
 
@@ -292,9 +317,15 @@ impl Graph {
         let Some(node) = operation.valid_node() else {
             return body();
         };
-        self.inner.lock().colocate.push(node);
+        let graph = self.innermost();
+        if !operation.graph().is(&graph) {
+            // A body cannot name an operation outside; it can share its device.
+            let device = DeviceName::parse(&operation.device()).unwrap_or_default();
+            return graph.under(DeviceRule::Spec(device), body);
+        }
+        graph.inner.lock().colocate.push(node);
         let result = body();
-        self.inner.lock().colocate.pop();
+        graph.inner.lock().colocate.pop();
         result
     }
 
@@ -354,6 +385,16 @@ impl Graph {
         })
     }
 
+    /// Lets an operation grow in place; `shapes` are those of all its outputs then.
+    pub(crate) fn replace(&self, id: NodeId, def: NodeDef, shapes: &[PartialShape]) -> Result<()> {
+        let mut inner = self.inner.lock();
+        inner.graph.replace(id, def)?;
+        inner.shapes[id.index()] = shapes.iter().cloned().collect();
+        let nodes = inner.graph.len();
+        inner.rewritten.push((id, nodes));
+        Ok(())
+    }
+
     /// A node's own data.
     pub(crate) fn node(&self, id: NodeId) -> Arc<Node> {
         self.inner.lock().graph.node(id).clone()
@@ -367,6 +408,26 @@ pub(crate) const INVALID: Endpoint = Endpoint {
 };
 
 impl Inner {
+    /// Takes over where what is made in `outer` would be placed and how it would be seeded.
+    pub(crate) fn settle_in(&mut self, outer: &Inner) {
+        self.graph = downpour_graph::Graph::from_checked(Vec::new(), &outer.graph);
+        (self.seed, self.last_seed) = (outer.seed, outer.last_seed);
+        self.overrides.clone_from(&outer.overrides);
+        self.devices.clone_from(&outer.devices);
+        if let Some(id) = outer.colocate.last() {
+            let device = DeviceName::parse(&outer.graph.node(*id).device);
+            self.devices
+                .push(DeviceRule::Spec(device.unwrap_or_default()));
+        }
+    }
+
+    /// Marks the names of nodes that came in whole as taken.
+    pub(crate) fn take_names(&mut self, nodes: &[NodeDef]) {
+        for node in nodes {
+            self.names.insert(node.name.to_lowercase(), 1);
+        }
+    }
+
     /// `name`, in the current scope, with a number if it is taken.
     pub(crate) fn unique(&mut self, name: &str) -> String {
         let full = match self.scope.as_str() {
@@ -437,7 +498,13 @@ impl Inner {
             .iter()
             .filter_map(|i| self.graph.find(downpour_graph::parse_endpoint(i)?.0))
             .collect();
-        for id in self.waits_for(&inputs, controls) {
+        let mut waits = self.waits_for(&inputs, controls);
+        for id in crate::function::program_order(self, &def) {
+            if !waits.contains(&id) {
+                waits.push(id);
+            }
+        }
+        for id in waits {
             def.inputs.push(format!("^{}", self.graph.node(id).name));
         }
         let first = self.graph.len();
@@ -451,6 +518,7 @@ impl Inner {
         for frame in &mut self.controls {
             frame.made.insert(id);
         }
+        crate::function::note_effect(self, id);
         Ok(id)
     }
 
@@ -522,7 +590,7 @@ impl Inner {
     }
 
     /// Infers the shapes of nodes that came in whole; one that cannot be inferred is unknown.
-    fn infer_from(&mut self, first: usize) {
+    pub(crate) fn infer_from(&mut self, first: usize) {
         let unknown =
             |node: &Node| SmallVec::from_elem(PartialShape::unknown(), node.output_types.len());
         for i in first..self.graph.len() {

@@ -16,14 +16,17 @@
 //! # Ok::<(), downpour_build::Status>(())
 //! ```
 
+mod body;
 mod check;
 mod clip;
 mod embedding;
+mod flow;
 mod function;
 mod grad;
 mod graph;
 mod init;
 pub mod layers;
+mod list;
 mod literal;
 pub mod losses;
 pub mod metrics;
@@ -43,11 +46,15 @@ pub use downpour_tensor::{DType, PartialShape, Shape, Tensor, TensorError};
 pub use embedding::{
     Combiner, Lookup, SparseTensor, Table, embedding_lookup, embedding_lookup_sparse,
 };
+pub use flow::{
+    Branch, Function, While, call, case, cond, cond_op, fold, map_fn, scan, switch_case, while_loop,
+};
 pub use grad::{
     Back, Differentiate, Gradient, Grads, IndexedSlices, custom_gradient, gradients, gradients_from,
 };
 pub use graph::{DeviceFunction, Graph, NewOp};
 pub use init::Init;
+pub use list::TensorList;
 pub use literal::{Axes, IntoShape, IntoTensor};
 pub use op::OpBuilder;
 pub use ops::{Padding, concat, stack};

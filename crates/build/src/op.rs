@@ -43,7 +43,7 @@ impl Graph {
     #[track_caller]
     pub fn op(&self, op: &str) -> OpBuilder {
         OpBuilder {
-            graph: self.clone(),
+            graph: self.innermost(),
             op: op.to_owned(),
             name: None,
             args: Vec::new(),
@@ -109,8 +109,9 @@ impl OpBuilder {
     }
 
     /// Waits for another operation.
+    #[track_caller]
     pub fn control(mut self, operation: &Operation) -> OpBuilder {
-        self.controls.extend(operation.valid_node());
+        self.controls.extend(self.graph.waitable(operation));
         self
     }
 
@@ -135,27 +136,15 @@ impl OpBuilder {
         self.build().outputs()
     }
 
-    /// An operation belongs to the innermost function's body that one of its inputs is in; what
-    /// comes from outside is captured.
+    /// Inside a function's body, what comes from outside is captured.
     fn move_inside(&mut self) {
-        let all = |args: &[Arg]| -> Vec<Output> {
-            let list = |arg: &Arg| match arg {
-                Arg::One(output) => vec![output.clone()],
-                Arg::Many(outputs) => outputs.clone(),
-            };
-            args.iter().flat_map(list).collect()
-        };
-        for output in all(&self.args) {
-            if output.graph().depth() > self.graph.depth() {
-                self.graph = output.graph().clone();
-            }
-        }
+        let (graph, at) = (&self.graph, self.at);
         for arg in &mut self.args {
             match arg {
-                Arg::One(output) => *output = output.inside(&self.graph),
+                Arg::One(output) => *output = output.inside(graph, at),
                 Arg::Many(outputs) => {
                     for output in outputs {
-                        *output = output.inside(&self.graph);
+                        *output = output.inside(graph, at);
                     }
                 }
             }
@@ -173,6 +162,7 @@ impl OpBuilder {
         if let Some(broken) = self.broken {
             return Err(broken);
         }
+        self.graph.check_unfinished()?;
         let signature = match find_op(&self.op) {
             Some(op) => op,
             None => self

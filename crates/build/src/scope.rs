@@ -68,7 +68,8 @@ impl Graph {
     /// assert!(error.message.contains("'model/w' has shape [3,2], not [5]"), "{error}");
     /// ```
     pub fn with_variable_scope<R>(&self, name: &str, reuse: Reuse, body: impl FnOnce() -> R) -> R {
-        let outer = self.inner.lock().sharing.take();
+        let root = self.outermost();
+        let outer = root.inner.lock().sharing.take();
         let (path, around) = match &outer {
             Some(outer) => (outer.full(name), outer.reuse),
             None => (name.to_owned(), Reuse::Never),
@@ -82,20 +83,18 @@ impl Graph {
             reuse,
             entered: HashMap::new(),
         };
-        let full = {
-            let mut inner = self.inner.lock();
-            inner.sharing = Some(mine);
-            inner.unique(name)
-        };
+        root.inner.lock().sharing = Some(mine);
+        let full = self.innermost().inner.lock().unique(name);
         let result = self.in_scope(full, body);
-        self.inner.lock().sharing = outer;
+        root.inner.lock().sharing = outer;
         result
     }
 
     /// Inside a variable scope, adds a scope to the path of variables while `body` runs.
     pub(crate) fn in_variable_path<R>(&self, name: &str, body: impl FnOnce() -> R) -> R {
+        let root = self.outermost();
         let outer = {
-            let mut inner = self.inner.lock();
+            let mut inner = root.inner.lock();
             let Some(sharing) = &mut inner.sharing else {
                 drop(inner);
                 return body();
@@ -112,7 +111,7 @@ impl Graph {
             std::mem::replace(&mut sharing.path, path)
         };
         let result = body();
-        if let Some(sharing) = &mut self.inner.lock().sharing {
+        if let Some(sharing) = &mut root.inner.lock().sharing {
             sharing.path = outer;
         }
         result

@@ -74,7 +74,8 @@ impl Graph {
 
     /// All variables, in the order they were made.
     pub fn variables(&self) -> Vec<Variable> {
-        self.inner
+        self.outermost()
+            .inner
             .lock()
             .variables
             .iter()
@@ -189,7 +190,8 @@ impl VariableBuilder {
     /// Settles name, type, shape and first value.
     #[track_caller]
     pub(crate) fn plan(self) -> Plan {
-        let g = self.graph;
+        // A variable outlives the function in whose body it may be made.
+        let g = self.graph.outermost();
         let given = self.init.as_ref().and_then(Init::given);
         let dtype = self
             .dtype
@@ -273,6 +275,12 @@ impl Plan {
     /// Makes the variable.
     #[track_caller]
     pub(crate) fn make(self) -> Variable {
+        let graph = self.graph.clone();
+        graph.itself(|| self.make_here())
+    }
+
+    #[track_caller]
+    fn make_here(self) -> Variable {
         let (g, dtype, shape) = (&self.graph, self.dtype, self.shape);
         let name = g.in_scope(String::new(), || g.inner.lock().unique(&self.name));
         let full = self.slice.as_ref().map(|s| (&s.full_shape).into());
@@ -361,8 +369,7 @@ impl Variable {
     /// Its value when everything that the current scopes wait for is done.
     #[track_caller]
     pub fn read(&self) -> Output {
-        let graph = self.0.handle.graph();
-        let op = graph.op("ReadVariableOp").input(&self.0.handle);
+        let op = self.op("ReadVariableOp");
         op.attr("dtype", self.0.dtype).output()
     }
 
@@ -421,28 +428,32 @@ impl Variable {
         self.update("AssignSubVariableOp", value)
     }
 
+    /// Begins an operation on the variable, where it is kept.
+    #[track_caller]
+    fn op(&self, op: &str) -> crate::OpBuilder {
+        let handle = &self.0.handle;
+        let op = handle.graph().op(op).input(handle);
+        match handle.operation().device().as_str() {
+            "" => op,
+            device => op.device(device),
+        }
+    }
+
     #[track_caller]
     fn update(&self, op: &str, value: &Output) -> Operation {
-        let op = self.0.handle.graph().op(op).input(&self.0.handle);
-        op.input(value).build()
+        self.op(op).input(value).build()
     }
 
     /// Whether it has a value.
     #[track_caller]
     pub fn is_initialized(&self) -> Output {
-        let op = self.0.handle.graph().op("VarIsInitializedOp");
-        op.input(&self.0.handle).output()
+        self.op("VarIsInitializedOp").output()
     }
 
     /// Rows at these positions; the gradient touches only them.
     #[track_caller]
     pub fn gather(&self, positions: &Output) -> Output {
-        let op = self
-            .0
-            .handle
-            .graph()
-            .op("ResourceGather")
-            .input(&self.0.handle);
+        let op = self.op("ResourceGather");
         op.input(positions).attr("dtype", self.0.dtype).output()
     }
 }

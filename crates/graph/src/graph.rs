@@ -165,6 +165,34 @@ impl Graph {
         Ok(())
     }
 
+    /// Puts a grown node in the place of one: of the same name, with outputs that begin with those
+    /// it had, so that nobody who consumes them notices. On an error nothing changes.
+    pub fn replace(&mut self, id: NodeId, def: NodeDef) -> Result<()> {
+        let Some(old) = self.nodes.get(id.index()).cloned() else {
+            return Err(Status::internal(format!("there is no node {}", id.0)));
+        };
+        if *old.name != *def.name {
+            return Err(Status::invalid_argument(format!(
+                "Node '{}' cannot take the place of '{}'",
+                def.name, old.name
+            )));
+        }
+        let new = Resolver::default().check(def, &self.functions, |name| self.find(name))?;
+        if !new.output_types.starts_with(&old.output_types) {
+            return Err(Status::invalid_argument(format!(
+                "Node '{}' must keep its outputs: {} do not begin with {}",
+                old.name,
+                type_list(&new.output_types),
+                type_list(&old.output_types)
+            )));
+        }
+        self.check_edges(self.nodes.len(), std::slice::from_ref(&new))?;
+        self.nodes[id.index()] = Arc::new(new);
+        self.check_cycles(0).inspect_err(|_| {
+            self.nodes[id.index()] = old;
+        })
+    }
+
     /// Builds a graph from nodes that were already checked and only rearranged.
     pub fn from_checked(nodes: Vec<Arc<Node>>, like: &Graph) -> Graph {
         let by_name = nodes
@@ -659,6 +687,29 @@ mod tests {
             }
         );
         assert_eq!(m.control_inputs, [NodeId(1)]);
+    }
+
+    #[test]
+    fn a_node_grows_in_place() {
+        let (n, pack) = (("N", AttrValue::Int(2)), "Pack");
+        let mut g = check(vec![
+            placeholder("a"),
+            node("p", pack, &["a", "a"], &[float(), n]),
+            node("u", "Neg", &["p"], &[float()]),
+        ])
+        .unwrap();
+        let id = g.find("p").unwrap();
+        let three = ("N", AttrValue::Int(3));
+        let grown = |last: &str| node("p", pack, &["a", "a", last], &[float(), three.clone()]);
+        let error = g.replace(id, grown("u")).unwrap_err();
+        assert!(error.message.contains("cycle"), "{error}");
+        assert_eq!(g.node(id).inputs.len(), 2);
+        let error = g.replace(id, node("p", "NoOp", &[], &[])).unwrap_err();
+        assert!(error.message.contains("must keep its outputs"), "{error}");
+        let error = g.replace(id, placeholder("q")).unwrap_err();
+        assert!(error.message.contains("cannot take the place"), "{error}");
+        g.replace(id, grown("a")).unwrap();
+        assert_eq!(g.node(id).inputs.len(), 3);
     }
 
     #[test]

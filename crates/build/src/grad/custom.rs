@@ -26,30 +26,26 @@ impl Graph {
         rule: impl Fn(&Back) -> Result<Grads> + Send + Sync + 'static,
         body: impl FnOnce() -> R,
     ) -> R {
-        let name = self.add_rule(Arc::new(rule));
-        self.inner.lock().overrides.push((op.to_owned(), name));
+        let (name, graph) = (self.add_rule(Arc::new(rule)), self.innermost());
+        graph.inner.lock().overrides.push((op.to_owned(), name));
         let result = body();
-        self.inner.lock().overrides.pop();
+        graph.inner.lock().overrides.pop();
         result
     }
 
     /// Keeps a rule; the name that operations refer to it by.
     fn add_rule(&self, rule: OwnRule) -> String {
-        let mut inner = self.inner.lock();
+        // Functions' bodies are read again when they are differentiated: the rules must be found.
+        let graph = self.outermost();
+        let mut inner = graph.inner.lock();
         let name = format!("CustomGradient-{}", inner.rules.len());
         inner.rules.insert(name.clone(), rule);
         name
     }
 
-    /// The rule of this name, of this graph or of one whose function this is.
+    /// The rule of this name.
     pub(super) fn own_rule(&self, name: &str) -> Option<OwnRule> {
-        let inner = self.inner.lock();
-        if let Some(rule) = inner.rules.get(name) {
-            return Some(rule.clone());
-        }
-        let outer = inner.function.as_ref().map(|f| f.outer.clone())?;
-        drop(inner);
-        outer.own_rule(name)
+        self.outermost().inner.lock().rules.get(name).cloned()
     }
 }
 

@@ -7,9 +7,11 @@ mod constant;
 mod conv;
 mod custom;
 mod fft;
+mod flow;
 mod gather;
 mod image;
 mod linalg;
+mod list;
 mod math;
 mod matmul;
 mod nn;
@@ -93,6 +95,8 @@ impl From<Output> for Gradient {
 pub struct Back {
     op: Operation,
     grads: Grads,
+    /// Which inputs' gradients somebody waits for.
+    wanted: Vec<bool>,
 }
 
 /// Gradients of an operation's inputs, in order; `None` where none flows.
@@ -131,6 +135,11 @@ impl Back {
             Some(Some(gradient)) => gradient.to_dense(),
             _ => self.y(i).zeros_like(),
         }
+    }
+
+    /// Whether anybody waits for the gradient of input `i`.
+    pub fn wants(&self, i: usize) -> bool {
+        self.wanted.get(i).copied().unwrap_or(false)
     }
 
     /// The gradient of output `i` as it came, if one did.
@@ -227,10 +236,40 @@ impl Differentiate<'_> {
                 self.ys.len()
             )));
         }
-        let outcome = graph.with_scope("gradients", || Walk::new(&graph, self).run(self));
+        let inside: Vec<Option<Output>> = self.xs.iter().map(|x| seen_from(&graph, x)).collect();
+        let known: Vec<Output> = inside.iter().flatten().cloned().collect();
+        let what = Differentiate {
+            xs: &known,
+            ..*self
+        };
+        let outcome = graph.with_scope("gradients", || Walk::new(&graph, &what).run(&what));
         graph.check()?;
+        let mut grads = outcome?.into_iter();
+        let next = |x: Option<Output>| x.and_then(|_| grads.next().flatten());
+        Ok(inside.into_iter().map(next).collect())
+    }
+
+    /// As [`Differentiate::run`], for the body of a function; what is added lands in another body,
+    /// which captures what it needs of this one.
+    fn run_into(&self, body: &Graph, back: &Graph) -> Result<Grads> {
+        let outcome = body.building(back, || {
+            back.with_scope("gradients", || Walk::new(body, self).run(self))
+        });
+        body.check()?;
+        back.check()?;
         outcome
     }
+}
+
+/// `x`, or what stands for it in a function's body.
+fn seen_from(graph: &Graph, x: &Output) -> Option<Output> {
+    if x.graph().is(graph) {
+        return Some(x.clone());
+    }
+    let x = seen_from(&graph.outer()?, x)?;
+    let captures = graph.captures();
+    let known = captures.into_iter().find(|(from, _)| *from == x);
+    known.map(|(_, inside)| inside)
 }
 
 /// Whether gradients flow through tensors of this type.
@@ -241,7 +280,10 @@ fn flows(dtype: DType) -> bool {
 /// The state of one differentiation.
 struct Walk {
     graph: Graph,
-    /// Operations that lie between the `xs` and the `ys`, producers first.
+    targets: HashSet<Endpoint>,
+    /// Operations that lie between the `xs` and the `ys`.
+    reached: HashSet<NodeId>,
+    /// The same, producers first.
     between: Vec<NodeId>,
     /// Operations past which nothing flows.
     stop: HashSet<NodeId>,
@@ -269,6 +311,8 @@ impl Walk {
         }
         Walk {
             graph: graph.clone(),
+            targets,
+            reached,
             between,
             stop: what.stop.iter().map(|s| s.endpoint().node).collect(),
             colocate: what.colocate,
@@ -317,9 +361,14 @@ impl Walk {
         if stopped || grads.iter().all(Option::is_none) {
             return Ok(());
         }
+        let wanted = |x: &Output| {
+            let at = x.endpoint();
+            self.targets.contains(&at) || self.reached.contains(&at.node)
+        };
         let back = Back {
             op: op.clone(),
             grads,
+            wanted: op.inputs().iter().map(wanted).collect(),
         };
         let Some(grads) = self
             .graph
@@ -425,6 +474,9 @@ fn apply(back: &Back) -> Result<Option<Grads>> {
     if let Some(own) = op.graph().own_rule(&kind) {
         return own(back).map(Some);
     }
+    if op.graph().function_signature(&kind).is_some() {
+        return flow::direct_call(back).map(Some);
+    }
     match rule(&kind) {
         Some(rule) => rule(back).map(Some),
         None if constant::is_constant(&kind) => Ok(None),
@@ -452,4 +504,6 @@ fn rule(op: &str) -> Option<Rule> {
         .or_else(|| fft::rule(op))
         .or_else(|| image::rule(op))
         .or_else(|| random::rule(op))
+        .or_else(|| flow::rule(op))
+        .or_else(|| list::rule(op))
 }

@@ -139,7 +139,12 @@ impl Output {
     /// Its shape, computed by the step, as int32.
     #[track_caller]
     pub fn shape_op(&self) -> Output {
-        self.graph().op("Shape").input(self).output()
+        let graph = self.graph().innermost();
+        if let (false, Some(shape)) = (graph.is(self.graph()), self.shape().to_shape()) {
+            // A known shape is no reason to pass the tensor into a function's body.
+            return graph.constant(shape.iter().map(|d| *d as i32).collect::<Vec<_>>());
+        }
+        graph.op("Shape").input(self).output()
     }
 
     /// Number of elements, computed by the step, as int32.

@@ -12,7 +12,8 @@ const DEFAULT_GRAPH_SEED: i64 = 87_654_321;
 impl Graph {
     /// `(seed, seed2)` of a new random operation.
     pub(crate) fn seeds(&self, own: Option<i64>) -> (i64, i64) {
-        let mut inner = self.inner.lock();
+        let graph = self.innermost();
+        let mut inner = graph.inner.lock();
         match (inner.seed, own) {
             (None, None) => (0, 0),
             (None, Some(own)) => (DEFAULT_GRAPH_SEED, own),

@@ -4,6 +4,7 @@
 
 mod array;
 mod common;
+mod flow;
 mod math;
 mod nn;
 mod state;
@@ -14,7 +15,7 @@ use downpour_graph::{Attrs, Endpoint, Node, NodeId, Result, Status};
 use downpour_tensor::{DType, PartialShape};
 use smallvec::{SmallVec, smallvec};
 
-pub(crate) use common::broadcast;
+pub(crate) use common::{broadcast, merge};
 pub(crate) use value::ints;
 
 /// Shapes of a node's outputs.
@@ -70,6 +71,7 @@ fn rule(op: &str) -> Option<Rule> {
         .or_else(|| array::rule(op))
         .or_else(|| nn::rule(op))
         .or_else(|| state::rule(op))
+        .or_else(|| flow::rule(op))
 }
 
 impl Context<'_> {

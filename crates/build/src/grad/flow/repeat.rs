@@ -1,0 +1,388 @@
+//! Gradients of loops. The way back is a loop of as many iterations, last one first. What it needs
+//! of each forward iteration is pushed on lists, which become further variables of the forward
+//! loop, and popped again.
+
+use super::super::{Back, Differentiate, Gradient, Grads, flows};
+use super::{
+    definition, dense, gradient_spec, origin, target, unreachable_resource, way_back, zeros,
+};
+use crate::body::{Body, add_everywhere, free_name};
+use crate::flow::{describe, emit_loop, shapes_attr};
+use crate::function::ArgSpec;
+use crate::list::shape_constant;
+use crate::{Graph, Operation, Output};
+use downpour_graph::{ArgDef, ArgKind, ElementType, FunctionRef, Result, Status};
+use downpour_tensor::{DType, PartialShape};
+
+pub(super) fn gradient(b: &Back) -> Result<Grads> {
+    let op = b.op();
+    let specs: Vec<ArgSpec> = (0..op.num_inputs())
+        .map(|i| ArgSpec {
+            shape: op.output(i).shape(),
+            ..ArgSpec::like(&op.input(i))
+        })
+        .collect();
+    let forward = Body::load(op.graph(), op.attrs().func("body")?, &specs)?;
+    if forward.results.len() != forward.args.len() {
+        return Err(Status::invalid_argument(format!(
+            "the body of '{}' returns {} values for {} variables",
+            op.name(),
+            forward.results.len(),
+            forward.args.len()
+        )));
+    }
+    let active = active(b, &forward);
+    if active.is_empty() {
+        return Ok(vec![None; op.num_inputs()]);
+    }
+    Loop::new(op, forward).differentiate(b, &active)
+}
+
+/// The variables whose gradients lead from those that came to those that are wanted.
+fn active(b: &Back, forward: &Body) -> Vec<usize> {
+    let n = forward.args.len();
+    let differentiable: Vec<bool> = (0..n)
+        .map(|i| gradient_spec(&forward.args[i]).is_some())
+        .collect();
+    let depends = dependencies(forward);
+    let mut came: Vec<bool> = (0..n)
+        .map(|i| b.gradient(i).is_some() && differentiable[i])
+        .collect();
+    let mut leads: Vec<bool> = (0..n).map(|i| b.wants(i) && differentiable[i]).collect();
+    loop {
+        let mut changed = false;
+        for (i, on) in depends.iter().enumerate() {
+            for j in (0..n).filter(|&j| on[j] && differentiable[j] && differentiable[i]) {
+                if came[i] && !came[j] {
+                    came[j] = true;
+                    changed = true;
+                }
+                if leads[j] && !leads[i] {
+                    leads[i] = true;
+                    changed = true;
+                }
+            }
+        }
+        if !changed {
+            return (0..n).filter(|&i| came[i] && leads[i]).collect();
+        }
+    }
+}
+
+/// Which arguments each result depends on.
+fn dependencies(body: &Body) -> Vec<Vec<bool>> {
+    let n = body.args.len();
+    let inner = body.graph.inner.lock();
+    let mut on = vec![vec![false; n]; inner.graph.len()];
+    for (j, arg) in body.args.iter().enumerate() {
+        on[arg.endpoint().node.index()][j] = true;
+    }
+    for id in inner.graph.topological_order() {
+        let mut all = std::mem::take(&mut on[id.index()]);
+        for edge in &inner.graph.node(id).inputs {
+            let dtype = inner.graph.node(edge.node).output_types[edge.output as usize].0;
+            if flows(dtype) {
+                for (to, from) in all.iter_mut().zip(&on[edge.node.index()]) {
+                    *to |= from;
+                }
+            }
+        }
+        on[id.index()] = all;
+    }
+    let results = body.results.iter();
+    results
+        .map(|r| on[r.endpoint().node.index()].clone())
+        .collect()
+}
+
+struct Loop<'a> {
+    op: &'a Operation,
+    forward: Body,
+    back: Body,
+    /// First values of the forward loop's new variables.
+    new: Vec<Output>,
+    /// Which variable counts the iterations.
+    counter: usize,
+    /// Where the ways back's variables behind the gradients come from.
+    tail: Vec<Tail>,
+}
+
+enum Tail {
+    /// A variable of the forward loop that never changes.
+    Constant(usize),
+    /// The last value of a forward variable.
+    Last(usize),
+}
+
+/// The variables of the way back before the gradients: counter, maximum, number of iterations.
+const OWN: usize = 3;
+
+impl Loop<'_> {
+    fn new(op: &Operation, forward: Body) -> Loop<'_> {
+        let mut back = way_back(&forward);
+        let number = ArgSpec::new(DType::Int32, PartialShape::from_dims([]));
+        for name in ["counter", "maximum", "iterations"] {
+            back.args.push(back.graph.argument(name, &number));
+        }
+        let mut made = Loop {
+            op,
+            forward,
+            back,
+            new: Vec::new(),
+            counter: 0,
+            tail: Vec::new(),
+        };
+        if !made.counts() {
+            made.counter = made.forward.args.len();
+            let zero = op
+                .graph()
+                .itself(|| op.graph().without_control(|| op.graph().constant(0i32)));
+            let count = made.forward.graph.argument("iterations", &number);
+            made.add_variable(zero, count.clone(), &count + 1);
+        }
+        made
+    }
+
+    fn add_variable(&mut self, first: Output, var: Output, next: Output) {
+        self.new.push(first);
+        self.forward.args.push(var);
+        self.forward.results.push(next);
+    }
+
+    /// Whether the first variable counts iterations from 0, as TensorFlow's loops do.
+    fn counts(&self) -> bool {
+        let (Some(arg), Some(next)) = (self.forward.args.first(), self.forward.results.first())
+        else {
+            return false;
+        };
+        let is = |x: &Output, value: i64| {
+            let inner = x.graph().inner.lock();
+            crate::shape::ints(&inner, x.endpoint()).as_deref() == Some(&[Some(value)])
+        };
+        let next = origin(next).operation();
+        matches!(next.op().as_str(), "Add" | "AddV2")
+            && arg.dtype() == DType::Int32
+            && next.input(0) == *arg
+            && is(&next.input(1), 1)
+            && is(&origin(&self.op.input(0)), 0)
+    }
+
+    fn differentiate(mut self, b: &Back, active: &[usize]) -> Result<Grads> {
+        let mut dys = Vec::new();
+        for &i in active {
+            let like = &self.forward.args[i];
+            let spec = gradient_spec(like).unwrap_or_else(|| ArgSpec::like(like));
+            let dy = self.back.graph.argument("dy", &spec);
+            self.back.args.push(dy.clone());
+            dys.push(Some(Gradient::Dense(dy)));
+        }
+        let of =
+            |from: &[Output]| -> Vec<Output> { active.iter().map(|&i| from[i].clone()).collect() };
+        let (ys, xs) = (of(&self.forward.results), of(&self.forward.args));
+        let what = Differentiate {
+            ys: &ys,
+            dys: &dys,
+            xs: &xs,
+            ..Default::default()
+        };
+        let dxs = what.run_into(&self.forward.graph, &self.back.graph)?;
+        let (forward, back) = (self.forward.graph.clone(), self.back.graph.clone());
+        let next = &self.back.args[0] + 1;
+        let fixed = self.back.args[1..OWN].to_vec();
+        self.back.results = vec![next];
+        self.back.results.extend(fixed);
+        for (k, dx) in dxs.iter().enumerate() {
+            let dy = &self.back.args[OWN + k];
+            let dx = match dx {
+                Some(dx) => forward.building(&back, || dx.to_dense()),
+                None => dy.zeros_like(),
+            };
+            self.back.results.push(dx);
+        }
+        self.back.settle(&forward)?;
+        self.provide()?;
+        self.grow()?;
+        let made = self.emit(b, active)?;
+        let mut grads: Grads = vec![None; self.op.num_inputs()];
+        for (k, &i) in active.iter().enumerate() {
+            if b.wants(i) {
+                grads[i] = Some(made.output(OWN + k).identity().into());
+            }
+        }
+        Ok(grads)
+    }
+
+    /// Provides the way back with what it uses of the forward iteration.
+    fn provide(&mut self) -> Result<()> {
+        let mut known: Vec<(Output, Output)> = Vec::new();
+        for (from, inside) in self.back.captures() {
+            let from = origin(&from);
+            let there = known.iter().find(|(f, _)| *f == from);
+            if let Some((_, value)) = there {
+                let value = value.clone();
+                self.back.instead.insert(inside.endpoint().node, value);
+                continue;
+            }
+            let arg = self.forward.args.iter().position(|a| *a == from);
+            if let Some(j) = arg.filter(|&j| origin(&self.forward.results[j]) == from) {
+                self.back.args.push(inside.clone());
+                self.back.results.push(inside.clone());
+                self.tail.push(Tail::Constant(j));
+                known.push((from, inside));
+                continue;
+            }
+            if from.dtype() == DType::Resource {
+                return Err(unreachable_resource(&from));
+            }
+            let value = match arg == Some(self.counter) {
+                true => &self.back.args[2] - 1 - &self.back.args[0],
+                false => self.accumulate(&from),
+            };
+            self.back
+                .instead
+                .insert(inside.endpoint().node, value.clone());
+            known.push((from, value));
+        }
+        Ok(())
+    }
+
+    /// Pushes a value of each forward iteration on a list; what the way back pops.
+    fn accumulate(&mut self, value: &Output) -> Output {
+        let graph = self.op.graph();
+        let (dtype, shape) = (value.dtype(), value.shape());
+        let empty = graph.itself(|| {
+            graph.without_control(|| {
+                graph.in_scope(self.op.name(), || {
+                    let (dims, any) = (shape_constant(graph, &shape), graph.constant(-1i32));
+                    let op = graph.op("EmptyTensorList").name("accumulator");
+                    let op = op.input(&dims).input(&any);
+                    op.attr("element_dtype", dtype).output()
+                })
+            })
+        });
+        empty.set_behind(dtype, shape.clone());
+        let spec = ArgSpec::like(&empty);
+        let list = self.forward.graph.argument("accumulator", &spec);
+        let push = self.forward.graph.op("TensorListPushBack").input(&list);
+        let pushed = push.input(value).output();
+        self.tail.push(Tail::Last(self.forward.args.len()));
+        self.add_variable(empty, list, pushed);
+        let list = self.back.graph.argument("accumulator", &spec);
+        let pop = self.back.graph.op("TensorListPopBack").input(&list);
+        let pop = pop.input(&shape_constant(&self.back.graph, &shape));
+        let pop = pop.attr("element_dtype", dtype).build();
+        pop.output(1).set_shape(&shape);
+        if let Some((dtype, shape)) = value.behind() {
+            pop.output(1).set_behind(dtype, shape);
+        }
+        self.back.args.push(list);
+        self.back.results.push(pop.output(0));
+        pop.output(1)
+    }
+
+    /// Gives the forward loop its new variables.
+    fn grow(&self) -> Result<()> {
+        if self.new.is_empty() {
+            return Ok(());
+        }
+        let (op, graph) = (self.op, self.op.graph());
+        let mut def = definition(op)?;
+        let data = op.num_inputs();
+        let new: Vec<String> = self.new.iter().map(Output::name).collect();
+        def.inputs.splice(data..data, new);
+        let attrs = op.attrs();
+        let body = self.forward.register(graph, &attrs.func("body")?.name)?;
+        def.attrs.set("body", body);
+        def.attrs
+            .set("cond", self.grown_condition(graph, attrs.func("cond")?)?);
+        let args = &self.forward.args;
+        let types: Vec<DType> = args.iter().map(Output::dtype).collect();
+        let shapes: Vec<PartialShape> = args.iter().map(Output::shape).collect();
+        def.attrs.set("_num_original_outputs", types.len() as i64);
+        def.attrs.set("T", types);
+        def.attrs.set("output_shapes", shapes_attr(shapes.clone()));
+        if let Some(node) = op.valid_node() {
+            graph.replace(node, def, &shapes)?;
+        }
+        let mut behind = vec![None; data];
+        behind.extend(self.new.iter().map(Output::behind));
+        describe(op, &shapes, &behind);
+        Ok(())
+    }
+
+    /// The loop's condition with arguments for the new variables, which it does not use.
+    fn grown_condition(&self, graph: &Graph, old: &FunctionRef) -> Result<FunctionRef> {
+        let definition = graph.inner.lock().graph.function(&old.name).cloned();
+        let mut definition = match definition {
+            Some(definition) => (*definition).clone(),
+            None => {
+                return Err(Status::not_found(format!(
+                    "Function {} is not defined.",
+                    old.name
+                )));
+            }
+        };
+        let name = free_name(graph, &old.name);
+        definition.signature.name.clone_from(&name);
+        for (i, new) in self.new.iter().enumerate() {
+            let mut arg = format!("more_{i}");
+            let taken = |arg: &str| {
+                let args = definition.signature.inputs.iter().map(|a| a.name.as_str());
+                let nodes = definition.nodes.iter().map(|n| n.name.as_str());
+                args.chain(nodes).any(|name| name == arg)
+            };
+            while taken(&arg) {
+                arg.push('_');
+            }
+            definition.signature.inputs.push(ArgDef {
+                name: arg,
+                kind: ArgKind::Single(ElementType::Fixed(new.dtype())),
+                is_ref: false,
+            });
+        }
+        add_everywhere(graph, definition)?;
+        Ok(FunctionRef {
+            name,
+            attrs: old.attrs.clone(),
+        })
+    }
+
+    /// Makes the loop that is the way back.
+    fn emit(&self, b: &Back, active: &[usize]) -> Result<Operation> {
+        let op = self.op;
+        let graph = target(op);
+        let mut inputs = vec![graph.constant(0i32)];
+        inputs.push(
+            match self.counter == 0 && op.input(1).dtype() == DType::Int32 {
+                true => op.input(1),
+                false => graph.constant(-1i32),
+            },
+        );
+        inputs.push(op.output(self.counter));
+        for &i in active {
+            inputs.push(match dense(b.gradient(i)) {
+                Some(dy) => dy,
+                None if op.output(i).dtype() == DType::Resource => zeros(&op.input(i))?,
+                None => zeros(&op.output(i))?,
+            });
+        }
+        for tail in &self.tail {
+            inputs.push(match tail {
+                Tail::Constant(j) => op.input(*j),
+                Tail::Last(j) => op.output(*j),
+            });
+        }
+        let specs: Vec<(&str, ArgSpec)> = self
+            .back
+            .args
+            .iter()
+            .map(|a| ("var", ArgSpec::like(a)))
+            .collect();
+        let mut cond = Body::build(&graph, &specs, |_, args| vec![args[0].less(&args[2])]);
+        cond.settle(&graph)?;
+        let parallel = op.attrs().int("parallel_iterations").unwrap_or(10);
+        let name = op.name();
+        let name = format!("{}_grad", name.rsplit('/').next().unwrap_or(&name));
+        emit_loop(&graph, &name, &inputs, &self.back, &cond, parallel, &[])
+    }
+}
