@@ -4,7 +4,7 @@
 
 use downpour::mnist::{Images, Mnist, PIXELS};
 use downpour::program::{Program, Report, Worker};
-use downpour::train::{GradientDescent, MonitoredSession};
+use downpour::train::{Adagrad, MonitoredSession};
 use downpour::{DType, Init, Operation, Output, Result};
 
 struct Softmax {
@@ -35,7 +35,7 @@ impl Program for Softmax {
         let bias = g.variable("bias").shape([10]).init(Init::zeros()).build();
         let logits = images.matmul(&weights).bias_add(&bias);
         let loss = logits.sparse_softmax_cross_entropy(&labels).mean(());
-        let train = worker.minimize(&GradientDescent::new(0.5), &loss)?;
+        let train = worker.minimize(&Adagrad::new(0.1), &loss)?;
         let right = logits.argmax(1).cast(DType::Int32).equal(&labels);
         Ok(Model {
             images,

@@ -21,3 +21,8 @@ pub use downpour_train as train;
 pub use ending::{DONE_GRACE, EndConfig, EndReason, WhenDone};
 pub use running::{LocalCluster, RunningServer};
 pub use server::{Server, ServerConfig, ServerError};
+
+/// The README's programs are tests.
+#[cfg(doctest)]
+#[doc = include_str!("../../../README.md")]
+struct Readme;

@@ -7,7 +7,10 @@ mod args;
 pub use args::{Args, main};
 
 use crate::{ClusterSpec, LocalCluster, Role, Server, ServerConfig, ServerError, WhenDone};
-use downpour_build::{Code, DeviceName, Graph, NewOp, Operation, Output, Result, Status, Variable};
+use downpour_build::{
+    Code, DeviceFunction, DeviceName, Graph, Operation, Output, ReplicaDeviceSetter, Result,
+    Spread, Status, Variable,
+};
 use downpour_client::{SessionOptions, Target};
 use downpour_train::hooks::{Hook, StopAtStep};
 use downpour_train::{
@@ -15,8 +18,6 @@ use downpour_train::{
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
-use std::sync::Arc;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 
 /// What varies between training programs.
@@ -302,6 +303,14 @@ impl Place<'_> {
         masters.get(self.index).map_or(0, |(_, task)| *task)
     }
 
+    /// Where the chief is.
+    fn chief(&self) -> String {
+        match masters(self.cluster).first() {
+            Some((job, task)) => format!("/job:{job}/task:{task}"),
+            None => self.device(),
+        }
+    }
+
     fn device(&self) -> String {
         format!("/job:{}/task:{}", self.job, self.task())
     }
@@ -315,25 +324,26 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
         Err(_) => Vec::new(),
     };
     let count = masters(place.cluster).len();
-    let (model, worker) = graph.with_device_function(setter(place.device(), ps), || {
-        let worker = Worker {
-            global_step: downpour_train::global_step(&graph),
-            graph: graph.clone(),
-            job: place.job.to_owned(),
-            index: place.index,
-            count,
-            is_chief: place.is_chief,
-            sync: options.sync.then(|| {
-                let sync = SyncReplicas::new(count, place.index).backups(options.backups);
-                sync.job(place.job)
-            }),
-            training: RefCell::new(None),
-        };
-        program.build(&worker).map(|model| (model, worker))
-    })?;
+    let (model, worker) =
+        graph.with_device_function(setter(&place.device(), ps, &place.chief())?, || {
+            let worker = Worker {
+                global_step: downpour_train::global_step(&graph),
+                graph: graph.clone(),
+                job: place.job.to_owned(),
+                index: place.index,
+                count,
+                is_chief: place.is_chief,
+                sync: options.sync.then(|| {
+                    let sync = SyncReplicas::new(count, place.index).backups(options.backups);
+                    sync.job(place.job)
+                }),
+                training: RefCell::new(None),
+            };
+            program.build(&worker).map(|model| (model, worker))
+        })?;
     let mut model = model;
     graph.check()?;
-    let filters = ["/job:ps".to_owned(), place.device()];
+    let filters = ["/job:ps".to_owned(), place.chief(), place.device()];
     let mut supervision = Supervision::new(&place.target, &graph)
         .chief(place.is_chief)
         .options(SessionOptions::new().device_filters(filters))
@@ -369,19 +379,27 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
     Ok(report)
 }
 
-/// Variables on the parameter servers in turn, all else on the worker.
-fn setter(worker: String, ps: Vec<u32>) -> downpour_build::DeviceFunction {
-    let turn = AtomicUsize::new(0);
-    let worker = DeviceName::parse(&worker).unwrap_or_default();
-    Arc::new(move |op: &NewOp<'_>| {
-        let default = match (op.op, ps.is_empty()) {
-            ("VarHandleOp" | "VariableV2", false) => DeviceName {
-                job: Some("ps".to_owned()),
-                task: Some(ps[turn.fetch_add(1, Ordering::Relaxed) % ps.len()]),
-                ..Default::default()
-            },
-            _ => worker.clone(),
-        };
-        op.device.or(&default)
-    })
+/// Variables on the parameter servers in turn, or on the chief if there are none; all else on the
+/// worker.
+fn setter(worker: &str, ps: Vec<u32>, chief: &str) -> Result<DeviceFunction> {
+    if ps.is_empty() {
+        let setter = ReplicaDeviceSetter::new(1).worker_device(worker);
+        let on_chief = DeviceName::parse(chief)
+            .unwrap_or_default()
+            .task
+            .unwrap_or(0);
+        let job = chief.split("/task:").next().unwrap_or(chief);
+        return setter
+            .ps_device(job)
+            .strategy(Spread::by(move |_| on_chief))
+            .build();
+    }
+    let setter = ReplicaDeviceSetter::new(ps.len() as u32).worker_device(worker);
+    // A cluster's tasks need not be numbered without gaps.
+    let mut turn = 0;
+    let in_turn = Spread::by(move |_| {
+        turn += 1;
+        ps[(turn - 1) % ps.len()]
+    });
+    setter.strategy(in_turn).build()
 }
