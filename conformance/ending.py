@@ -152,11 +152,38 @@ def their_workers(tf, options):
         tasks.stop()
 
 
+def killed_client(tf, options):
+    """A client is killed and another takes its place: the session that nobody closed keeps no task."""
+    tasks = Tasks(options, "killed", {"ps": 1, "worker": 1}, ["ps", "worker"], "--exit-when-done --done-after %ds" % GRACE)
+    argv = [sys.executable, os.path.abspath(__file__), "--client", "worker", "--spec", json.dumps(tasks.spec),
+            "--target", tasks.target("worker", 0)]
+    client = None
+    try:
+        with open(tasks.log("client_worker", 0), "ab") as log:
+            client = subprocess.Popen(argv, stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=log, text=True)
+        if client.stdout.readline() != "initialised\n":
+            raise RuntimeError("the client did not begin")
+        client.kill()
+        client.wait()
+        work(tf, tasks.spec, tasks.target("worker", 0), "worker", 0, True, False, workers=1)
+        start = time.time()
+        tasks.all_exit("the training is done")
+        return "all exited %.1f s after the second client" % (time.time() - start)
+    finally:
+        if client is not None and client.poll() is None:
+            client.kill()
+            client.wait()
+        tasks.stop()
+
+
 def client_main(options):
-    """A TensorFlow task with its client inside, as TF1 programs are."""
+    """A TensorFlow task with its client inside, as TF1 programs are; with --target only the client."""
     import tensorflow.compat.v1 as tf
     tf.disable_v2_behavior()
     spec = json.loads(options.spec)
+    if options.target:
+        work(tf, spec, options.target, options.client, 0, True, False, initialised=lambda: print("initialised", flush=True))
+        return
     server = tf.train.Server(tf.train.ClusterSpec(spec), job_name=options.client, task_index=0)
     work(tf, spec, server.target, options.client, 0, options.client == "chief", True,
          initialised=lambda: print("initialised", flush=True))
@@ -198,6 +225,7 @@ def main():
     p.add_argument("--only", help="one case")
     p.add_argument("--client", help=argparse.SUPPRESS)
     p.add_argument("--spec", help=argparse.SUPPRESS)
+    p.add_argument("--target", help=argparse.SUPPRESS)
     options = p.parse_args()
     if options.client:
         return client_main(options)
@@ -211,6 +239,7 @@ def main():
         "our_workers": lambda: our_workers(tf, options, False),
         "our_workers_filtered": lambda: our_workers(tf, options, True),
         "their_workers": lambda: their_workers(tf, options),
+        "killed_client": lambda: killed_client(tf, options),
         "drained": lambda: drained(tf, options),
     }
     passed, failed = 0, 0

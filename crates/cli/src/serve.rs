@@ -89,8 +89,8 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) exit_when_done: bool,
 
-    /// How long no session must be open for --exit-when-done; one whose task has died counts as open three times as
-    /// long [default: 40s, as TensorFlow's workers may pause for 30s between two sessions]
+    /// How long no session must be open for --exit-when-done; one whose client or task has died counts as open three
+    /// times as long [default: 40s, as TensorFlow's workers may pause for 30s between two sessions]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) done_after: Option<Duration>,
 

@@ -41,6 +41,13 @@ pub struct WhenDone {
     pub grace: Duration,
 }
 
+impl WhenDone {
+    /// How long one that is gone without a word counts as there.
+    pub(crate) fn lost(&self) -> Duration {
+        self.grace * 3
+    }
+}
+
 /// How long they must have been done if nothing else is said: longer than the 30 s after which
 /// TensorFlow's session manager looks again whether the chief has initialised the variables.
 pub const DONE_GRACE: Duration = Duration::from_secs(40);
@@ -64,7 +71,7 @@ const FAREWELLS: Duration = Duration::from_secs(1);
 pub(crate) async fn done(when: &WhenDone, worker: &Worker, peers: &Arc<Peers>, gate: &Gate) {
     let patience = Patience {
         grace: when.grace,
-        lost: when.grace * 3,
+        lost: when.lost(),
     };
     let wanted = when.wait_for.iter();
     let wanted = wanted.map(|(job, task)| task_name(job, *task)).collect();
@@ -83,6 +90,16 @@ pub(crate) async fn done(when: &WhenDone, worker: &Worker, peers: &Arc<Peers>, g
         if said == Verdict::Done {
             return;
         }
+    }
+}
+
+/// Closes sessions whose clients are gone, for as long as it is polled.
+pub(crate) async fn end_leases(lease: Duration, master: &Master) {
+    let pause = (lease / 10).clamp(Duration::from_millis(20), Duration::from_secs(60));
+    let start = Instant::now();
+    loop {
+        tokio::time::sleep(pause).await;
+        master.end_leases(start.elapsed(), lease);
     }
 }
 

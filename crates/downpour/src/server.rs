@@ -190,8 +190,13 @@ impl Server {
                     None => std::future::pending().await,
                 }
             };
+            let lease = match &self.ending.when_done {
+                Some(when) => when.lost().min(self.limits.lease),
+                None => self.limits.lease,
+            };
             tokio::select! {
                 () = stop => {}
+                () = ending::end_leases(lease, &self.master) => {}
                 () = done => reason = EndReason::Done,
                 Ok(order) = orders.wait_for(Option::is_some) => {
                     drain = order.unwrap_or(drain);

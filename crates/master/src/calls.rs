@@ -18,7 +18,7 @@ impl MasterCalls for Master {
     ) -> Reply<CreateSessionResponse> {
         // What the own process built is not metered: it already has the memory.
         let meter = Meter::from(&self.budget());
-        Box::pin(async move { Master::create_session(&self, request, meter).await })
+        Box::pin(async move { Master::create_session(&self, request, meter, None).await })
     }
 
     fn extend_session(

@@ -6,6 +6,7 @@
 
 mod calls;
 mod gather;
+mod leases;
 mod lifecycle;
 mod master;
 mod partial;

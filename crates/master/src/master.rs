@@ -1,11 +1,14 @@
 //! All sessions of a task's master, and the meaning of each of the service's calls.
 
+use crate::leases::{Leases, Sight};
 use crate::plans::Registered;
 use crate::registry::Registry;
 use crate::session::{Running, Session};
 use crate::tasks::Tasks;
 use downpour_graph::{DeviceName, Result, Status};
-use downpour_net::{Limits, LocalTask, Missing, Peers, RecentRequests, RemoteTask, StepEnd, Task};
+use downpour_net::{
+    Limits, LocalTask, Missing, Peers, Presence, RecentRequests, RemoteTask, StepEnd, Task,
+};
 use downpour_plan::{Endpoints, Request};
 use downpour_tensor::Tensor;
 use downpour_wire::messages::{
@@ -18,9 +21,10 @@ use downpour_wire::messages::{
 use downpour_wire::{Budget, Meter, to_graph_def};
 use parking_lot::Mutex;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
-use tracing::info;
+use tracing::{info, warn};
 
 /// What a master is made of.
 pub struct MasterConfig {
@@ -41,6 +45,7 @@ pub struct Master {
     config: MasterConfig,
     sessions: Mutex<Registry<Entry>>,
     requests: RecentRequests,
+    leases: Mutex<Leases>,
 }
 
 #[derive(Clone)]
@@ -48,6 +53,10 @@ struct Entry {
     session: Arc<Session>,
     /// What the session's graphs may still weigh.
     budget: Arc<Mutex<Budget>>,
+    /// How often it was asked for.
+    uses: Arc<AtomicU64>,
+    /// The connection it came over; none for a client of the same process.
+    client: Option<Presence>,
 }
 
 /// Step ids have their top seven bits clear, as TensorFlow's do.
@@ -61,15 +70,16 @@ impl Master {
             sessions: Mutex::new(Registry::new(config.limits.sessions)),
             config,
             requests,
+            leases: Mutex::default(),
         }
     }
 
     fn entry(&self, handle: &str) -> Result<Entry> {
-        self.sessions
-            .lock()
-            .get(handle)
-            .cloned()
-            .ok_or_else(|| Status::aborted(format!("Session {handle} is not found.")))
+        let found = self.sessions.lock().get(handle).cloned();
+        let entry =
+            found.ok_or_else(|| Status::aborted(format!("Session {handle} is not found.")))?;
+        entry.uses.fetch_add(1, Ordering::Relaxed);
+        Ok(entry)
     }
 
     fn session(&self, handle: &str) -> Result<Arc<Session>> {
@@ -91,6 +101,7 @@ impl Master {
         &self,
         request: CreateSessionRequest,
         meter: Meter,
+        client: Option<Presence>,
     ) -> Result<CreateSessionResponse> {
         if !self.sessions.lock().admit() {
             return Err(Status::resource_exhausted(format!(
@@ -120,6 +131,8 @@ impl Master {
         let entry = Entry {
             session: Arc::new(session),
             budget: Arc::new(Mutex::new(meter.remaining())),
+            uses: Arc::default(),
+            client,
         };
         opening.0 = None;
         let refused = self.sessions.lock().opened(handle.clone(), entry);
@@ -343,6 +356,29 @@ impl Master {
             ));
         }
         outcome
+    }
+
+    /// Closes sessions whose client has been gone for `lease`, at time `now` since any fixed moment.
+    pub fn end_leases(&self, now: Duration, lease: Duration) {
+        let sight = |(handle, entry): (&String, &Entry)| Sight {
+            handle: handle.clone(),
+            uses: entry.uses.load(Ordering::Relaxed),
+            // Whoever works on a session holds it too.
+            is_held: entry.client.as_ref().is_none_or(Presence::is_there)
+                || Arc::strong_count(&entry.session) > 1,
+        };
+        let seen: Vec<Sight> = self.sessions.lock().iter().map(sight).collect();
+        for handle in self.leases.lock().look(now, lease, &seen) {
+            let closed = self.sessions.lock().close(&handle);
+            if let Some(entry) = closed {
+                warn!(
+                    "session {handle} is closed: its client left {lease:?} ago without closing it"
+                );
+                entry.session.close(Status::aborted(format!(
+                    "Session {handle} was closed: its client was gone."
+                )));
+            }
+        }
     }
 
     /// Ends every session because the task stops.

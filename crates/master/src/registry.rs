@@ -56,6 +56,11 @@ impl<S> Registry<S> {
         self.open.get(handle)
     }
 
+    /// Every open session.
+    pub(crate) fn iter(&self) -> impl Iterator<Item = (&String, &S)> {
+        self.open.iter()
+    }
+
     /// Takes a session out.
     pub(crate) fn close(&mut self, handle: &str) -> Option<S> {
         self.open.remove(handle)

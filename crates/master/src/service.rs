@@ -45,11 +45,12 @@ impl MasterService for MasterShell {
         request: Request<proto::CreateSessionRequest>,
     ) -> Result<Response<proto::CreateSessionResponse>, Status> {
         let mut meter = Meter::from(&self.0.budget());
+        let client = request.extensions().get().cloned();
         let request = tokio::task::block_in_place(|| {
             CreateSessionRequest::decode_metered(request.into_inner(), &mut meter)
         })
         .map_err(to_tonic)?;
-        reply(self.0.create_session(request, meter).await)
+        reply(self.0.create_session(request, meter, client).await)
     }
 
     async fn extend_session(

@@ -6,6 +6,7 @@
 //!                    └──cut──► cut: whatever is still under way is answered UNAVAILABLE and dropped
 //! ```
 
+use crate::presence::ClientInfo;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -259,7 +260,12 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, request: Request<Body>) -> Self::Future {
+    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
+        // Each by itself, as services ask for it.
+        if let Some(client) = request.extensions_mut().remove::<ClientInfo>() {
+            request.extensions_mut().insert(client.address);
+            request.extensions_mut().insert(client.presence);
+        }
         match self.gate.admit(Kind::of(request.uri().path())) {
             Ok(pass) => Passage::Open(self.inner.call(request), pass),
             Err(status) => Passage::Closed(Some(status)),

@@ -37,6 +37,9 @@ pub struct Limits {
     pub find: Option<Duration>,
     /// How long something may take before the log says what it waits for, and how often again.
     pub progress: Duration,
+    /// How long a session may outlive the connection of its client without being used. Long, as
+    /// gRPC itself drops a connection that was idle for half an hour.
+    pub lease: Duration,
     /// How long to wait for open calls when the server stops.
     pub drain: Duration,
 }
@@ -58,6 +61,7 @@ impl Default for Limits {
             silence: Duration::from_secs(8),
             find: None,
             progress: Duration::from_secs(10),
+            lease: Duration::from_secs(24 * 3600),
             drain: Duration::from_secs(2),
         }
     }

@@ -4,13 +4,14 @@ use crate::Limits;
 use crate::address::split_address;
 use crate::deadline::Deadline;
 use crate::gate::{Gate, Gated};
+use crate::presence::Client;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
 use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::net::{TcpListener, TcpStream};
+use tokio::net::TcpListener;
 use tonic::codegen::tokio_stream::Stream;
 use tonic::service::Routes;
 use tonic::transport::server::TcpIncoming;
@@ -72,12 +73,12 @@ impl Listener {
 struct Incoming(Vec<TcpIncoming>);
 
 impl Stream for Incoming {
-    type Item = io::Result<TcpStream>;
+    type Item = io::Result<Client>;
 
     fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
         for socket in &mut self.0 {
             if let Poll::Ready(found) = Pin::new(socket).poll_next(context) {
-                return Poll::Ready(found);
+                return Poll::Ready(found.map(|found| found.map(Client::new)));
             }
         }
         Poll::Pending
@@ -161,10 +162,14 @@ mod tests {
         let sockets = listener.sockets.into_iter();
         let mut incoming = Incoming(sockets.map(TcpIncoming::from).collect());
         for address in addresses {
-            let near = TcpStream::connect(address).await.unwrap();
+            let near = tokio::net::TcpStream::connect(address).await.unwrap();
             let far = std::future::poll_fn(|context| Pin::new(&mut incoming).poll_next(context));
             let far = far.await.unwrap().unwrap();
-            assert_eq!(far.peer_addr().unwrap(), near.local_addr().unwrap());
+            let info = tonic::transport::server::Connected::connect_info(&far);
+            assert_eq!(info.address.remote_addr(), near.local_addr().ok());
+            assert!(info.presence.is_there());
+            drop(far);
+            assert!(!info.presence.is_there());
         }
     }
 

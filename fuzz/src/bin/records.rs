@@ -9,7 +9,7 @@ use downpour_formats::example::json::json_to_example;
 use downpour_formats::example::{FeatureKind, parse_example, parse_sequence_example};
 use downpour_formats::record::{Compression, RecordOptions, RecordReader};
 use downpour_graph::DeviceName;
-use downpour_net::ClusterSpec;
+use downpour_net::{ClusterSpec, Definition, parse_duration};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {
@@ -21,6 +21,8 @@ fn main() -> ExitCode {
     });
     seeds.push(br#"{"features":{"feature":{"a":{"int64List":{"value":["1",-2.0,[]]}}}}}"#.to_vec());
     seeds.push(br#"{"ps": ["a:1", "b:2"], "worker": {"7": "[::1]:3"}}"#.to_vec());
+    seeds.push(br#"{"cluster": {"ps": ["a:1"]}, "task": {"type": "ps", "index": 0}}"#.to_vec());
+    seeds.push(b"drain = '2m'\n[cluster]\nps = ['a:1']\n".to_vec());
     seeds.push(b"/job:ps/replica:0/task:1/device:CPU:0".to_vec());
     downpour_fuzz::fuzz("records", seeds, |input| {
         let bytes = Bytes::copy_from_slice(input);
@@ -44,6 +46,9 @@ fn main() -> ExitCode {
         let _ = CheckpointState::parse(input);
         if let Ok(text) = std::str::from_utf8(input) {
             let _ = ClusterSpec::from_json(text);
+            let _ = Definition::from_tf_config(text);
+            let _ = Definition::from_file(text);
+            let _ = parse_duration(text);
             if let Ok(name) = DeviceName::parse(text) {
                 assert_eq!(DeviceName::parse(&name.to_string()).as_ref(), Ok(&name));
             }

@@ -299,3 +299,23 @@ async fn a_worker_that_died_does_not_keep_the_others_for_ever() {
         assert!(said.ends_with("the training is done\n"), "{said}");
     }
 }
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_died_does_not_keep_its_worker_for_ever() {
+    let args = [
+        "serve",
+        "--port",
+        "0",
+        "--exit-when-done",
+        "--done-after",
+        "200ms",
+    ];
+    let task = Task::start(&mut downpour(&args));
+    let mut client = connect(task.address()).await;
+    create(&mut client, waiting_graph("", "")).await.unwrap();
+    // The connection goes with it; the session is not closed.
+    drop(client);
+    let (code, said) = ended(task).await;
+    assert_eq!(code, Some(0));
+    assert!(said.ends_with("the training is done\n"), "{said}");
+}
