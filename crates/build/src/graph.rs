@@ -80,6 +80,10 @@ pub(crate) struct Inner {
     pub(crate) shapes: Vec<SmallVec<[PartialShape; 1]>>,
     /// What is known of resource and variant outputs: the value behind a handle.
     pub(crate) handles: HashMap<Endpoint, (DType, PartialShape)>,
+    /// In how many functions' bodies inference is nested.
+    pub(crate) depth: usize,
+    /// How many nodes of functions' bodies the inference under way has looked at.
+    pub(crate) effort: std::cell::Cell<usize>,
     names: HashMap<String, usize>,
     scope: String,
     devices: Vec<DeviceRule>,
@@ -373,7 +377,11 @@ impl Graph {
         }
         let first = inner.graph.len();
         inner.graph.extend(def)?;
-        inner.infer_from(first);
+        if let Err(error) = crate::shape::infer_all(&mut inner, first) {
+            drop(inner);
+            self.fail(error, Location::caller());
+            return self.check();
+        }
         Ok(())
     }
 
@@ -589,21 +597,9 @@ impl Inner {
         out
     }
 
-    /// Infers the shapes of nodes that came in whole; one that cannot be inferred is unknown.
+    /// Infers the shapes of a function's body that came in whole; an error in it shows when it runs.
     pub(crate) fn infer_from(&mut self, first: usize) {
-        let unknown =
-            |node: &Node| SmallVec::from_elem(PartialShape::unknown(), node.output_types.len());
-        for i in first..self.graph.len() {
-            let shapes = unknown(self.graph.node(NodeId(i as u32)));
-            self.shapes.push(shapes);
-        }
-        for id in self.graph.topological_order() {
-            if id.index() >= first
-                && let Ok(shapes) = crate::shape::infer(self, id)
-            {
-                self.shapes[id.index()] = shapes;
-            }
-        }
+        let _ = crate::shape::infer_all(self, first);
     }
 }
 

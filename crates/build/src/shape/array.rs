@@ -1,123 +1,353 @@
-//! Shapes of operations that make, join, cut and rearrange tensors.
+//! Shapes of operations that make, join, stretch and rearrange tensors.
 
-use super::common::{axis, merge, merge_dim, same};
-use super::{Context, Rule, Shapes, invalid, one};
-use downpour_graph::{Result, Status};
+use super::Rule::{self, Compute, Pattern};
+use super::dims::{
+    axis, concatenate, dims_of, divide, elements, merge, merge_dims, merge_prefix, multiply,
+    of_rank, replace, rest, shape, size, smaller,
+};
+use super::{Context, Dim, Shapes, invalid, one};
+use downpour_graph::Result;
 use downpour_tensor::PartialShape;
 use smallvec::smallvec;
 
 pub(super) fn rule(op: &str) -> Option<Rule> {
+    made(op).or_else(|| arranged(op)).or_else(|| matrices(op))
+}
+
+fn made(op: &str) -> Option<Rule> {
     Some(match op {
-        "Identity"
-        | "StopGradient"
+        "StopGradient"
         | "PreventGradient"
         | "ZerosLike"
         | "OnesLike"
         | "RefIdentity"
         | "Snapshot"
-        | "PlaceholderWithDefault"
-        | "Reverse"
-        | "ReverseV2"
-        | "ReverseSequence"
-        | "InvertPermutation"
-        | "RandomShuffle"
-        | "Print"
-        | "DebugGradientIdentity" => same,
-        "IdentityN" => |c| Ok((0..c.num_outputs()).map(|i| c.input(i)).collect()),
-        "Const" => |c| one(c.attrs().tensor("value")?.shape().into()),
-        "Placeholder" | "PlaceholderV2" => |c| one(c.attrs().shape("shape")?.clone()),
-        "Shape" => |c| one(PartialShape::from_dims([c.input(0).rank()])),
-        "ShapeN" => |c| {
-            Ok((0..c.num_outputs())
-                .map(|i| PartialShape::from_dims([c.input(i).rank()]))
-                .collect())
-        },
-        "Size" | "Rank" => |_| one(PartialShape::from_dims([])),
-        "Fill" => |c| one(c.shape_from(0)?),
-        "RandomUniform"
-        | "RandomStandardNormal"
-        | "TruncatedNormal"
-        | "RandomUniformInt"
-        | "Empty"
-        | "StatelessRandomUniform"
-        | "StatelessRandomNormal"
-        | "StatelessTruncatedNormal" => |c| one(c.shape_from(0)?),
-        "Reshape" => reshape,
-        "ExpandDims" => expand_dims,
-        "Squeeze" => squeeze,
-        "Transpose" => transpose,
-        "Pack" => pack,
-        "Unpack" => unpack,
-        "ConcatV2" => |c| concat(c, 0..c.num_inputs() - 1, c.num_inputs() - 1),
-        "Concat" => |c| concat(c, 1..c.num_inputs(), 0),
-        "Split" => split,
-        "SplitV" => split_v,
-        "Slice" => slice,
-        "StridedSlice" => strided_slice,
-        "Tile" => tile,
-        "Pad" | "PadV2" | "MirrorPad" => pad,
-        "Gather" => |c| gather(c, 0),
-        "GatherV2" => |c| gather(c, c.known_int(2).unwrap_or(i64::MIN)),
-        "GatherNd" => gather_nd,
-        "OneHot" => one_hot,
-        "BroadcastTo" => |c| one(c.shape_from(1)?),
-        "Where" => |c| one(PartialShape::from_dims([None, c.input(0).rank()])),
+        | "DebugGradientIdentity"
+        | "GuaranteeConst"
+        | "DeepCopy"
+        | "InplaceAdd"
+        | "InplaceSub"
+        | "InplaceUpdate"
+        | "RandomShuffle" => Pattern("S -> S"),
+        "Identity" => Compute(|c| {
+            c.pass_handle(0, 0);
+            one(c.input(0))
+        }),
+        "IdentityN" => Compute(|c| {
+            (0..c.num_outputs()).for_each(|i| c.pass_handle(i, i as u32));
+            Ok((0..c.num_outputs()).map(|i| c.input(i)).collect())
+        }),
+        "Const" => Compute(|c| one(c.attrs().tensor("value")?.shape().into())),
+        "_EagerConst" => Pattern("S -> S"),
+        "ImmutableConst" | "FakeParam" | "PlaceholderV2" | "Placeholder" => {
+            Compute(|c| one(c.attrs().shape("shape")?.clone()))
+        }
+        "PlaceholderWithDefault" => Compute(|c| {
+            let wanted = c.attrs().shape("shape")?.clone();
+            merge(&c.input(0), &wanted)?;
+            one(wanted)
+        }),
+        "EnsureShape" => Compute(|c| {
+            let wanted = c.attrs().shape("shape")?.clone();
+            one(merge(&c.input(0), &wanted)?)
+        }),
+        "Shape" => Compute(|c| one(shape([c.input(0).rank()]))),
+        "ShapeN" => Compute(|c| {
+            let ranks = (0..c.num_outputs()).map(|i| shape([c.input(i).rank()]));
+            Ok(ranks.collect())
+        }),
+        "Size" | "Rank" | "ToBool" => Pattern("* -> []"),
+        "DeviceIndex" => Pattern("-> []"),
+        "Fill" => Compute(|c| {
+            c.rank(1, 0)?;
+            if c.known_ints(0).is_some_and(|d| d.iter().any(|&d| d < 0)) {
+                return invalid("Fill dimensions must be >= 0");
+            }
+            one(c.shape_from(0)?)
+        }),
+        "Empty" => Compute(|c| one(c.shape_from(0)?)),
+        "BroadcastTo" => Compute(broadcast_to),
+        "BroadcastArgs" => Compute(|c| {
+            let (a, b) = (c.rank(0, 1)?[0], c.rank(1, 1)?[0]);
+            one(shape([a.zip(b).map(|(a, b)| a.max(b))]))
+        }),
+        "BroadcastGradientArgs" => Pattern("[_] [_] -> [_] [_]"),
+        "ConcatOffset" => Compute(|c| Ok((1..c.num_inputs()).map(|i| c.input(i)).collect())),
+        "Where" => Compute(|c| one(shape([None, c.input(0).rank()]))),
+        "OneHot" => Compute(one_hot),
+        "ListDiff" => Pattern("[_] [_] -> [_] [_]"),
+        "Unique" => Pattern("[n] -> [_] [n]"),
+        "UniqueWithCounts" => Pattern("[n] -> [_] [n] [_]"),
+        "UniqueV2" | "UniqueWithCountsV2" => Compute(unique),
+        "UnravelIndex" => Compute(|c| {
+            let rank = c.rank(1, 1)?[0];
+            let indices = c.input(0);
+            one(match indices.rank() {
+                None => PartialShape::unknown(),
+                Some(0) => shape([rank]),
+                Some(_) => shape([rank, elements(&indices)]),
+            })
+        }),
+        "LowerBound" | "UpperBound" => Pattern("[_,_] [n,m] -> [n,m]"),
+        "Fingerprint" => Compute(fingerprint),
+        "Bitcast" => Compute(bitcast),
         _ => return None,
     })
 }
 
-fn reshape(c: &mut Context<'_>) -> Result<Shapes> {
-    let (input, Some(wanted)) = (c.input(0), c.ints(1)) else {
-        return one(c.shape_from(1)?);
-    };
-    let count = input.to_shape().map(|s| s.num_elements());
-    let open = wanted.iter().filter(|d| matches!(d, Some(-1))).count();
-    if open > 1 {
-        return invalid("only one dimension of the new shape may be -1");
-    }
-    let known: Option<usize> = wanted
-        .iter()
-        .filter(|d| **d != Some(-1))
-        .try_fold(1usize, |n, d| n.checked_mul((*d)?.try_into().ok()?));
-    let whole: Vec<Option<i64>> = wanted.clone();
-    if let (Some(count), Some(known)) = (count, known) {
-        let fits = match open {
-            0 => known == count,
-            _ => known != 0 && count % known == 0,
-        };
-        if !fits {
-            let shown: Vec<String> = whole
-                .iter()
-                .map(|d| d.map_or("?".to_owned(), |d| d.to_string()))
-                .collect();
-            return invalid(format!(
-                "Cannot reshape a tensor with {count} elements to shape [{}]",
-                shown.join(",")
-            ));
-        }
-    }
-    let dims = wanted.into_iter().map(|d| match (d, count, known) {
-        (Some(-1), Some(count), Some(known)) if known > 0 => Some(count / known),
-        (Some(-1), ..) | (None, ..) => None,
-        (Some(d), ..) => usize::try_from(d).ok(),
-    });
-    one(PartialShape::from_dims(dims))
+fn arranged(op: &str) -> Option<Rule> {
+    Some(match op {
+        "Reverse" => Compute(|c| {
+            let flags = c.rank(1, 1)?[0];
+            match flags {
+                Some(n) if n > 8 => {
+                    invalid("reverse does not work on tensors with more than 8 dimensions")
+                }
+                Some(n) => one(c.with_rank(0, n)?),
+                None => one(c.input(0)),
+            }
+        }),
+        "ReverseV2" => Compute(reverse),
+        "ReverseSequence" => Compute(reverse_sequence),
+        "InvertPermutation" => Pattern("[n] -> [n]"),
+        "Reshape" => Compute(reshape),
+        "ExpandDims" => Compute(expand_dims),
+        "Squeeze" => Compute(squeeze),
+        "Transpose" | "ConjugateTranspose" => Compute(transpose),
+        "Pack" => Compute(pack),
+        "Unpack" => Compute(unpack),
+        "ParallelConcat" => Compute(parallel_concat),
+        "ConcatV2" => Compute(|c| {
+            let last = c.num_inputs().saturating_sub(1);
+            concat(c, 0..last, last)
+        }),
+        "Concat" => Compute(|c| concat(c, 1..c.num_inputs(), 0)),
+        "Tile" => Compute(tile),
+        "Roll" => Compute(|c| {
+            c.at_least(0, 1)?;
+            c.at_most(1, 1)?;
+            c.at_most(2, 1)?;
+            merge(&c.input(1), &c.input(2))?;
+            one(c.input(0))
+        }),
+        "SpaceToDepth" => Compute(|c| depth_space(c, true)),
+        "DepthToSpace" => Compute(|c| depth_space(c, false)),
+        "DynamicPartition" => Compute(dynamic_partition),
+        "DynamicStitch" | "ParallelDynamicStitch" => Compute(dynamic_stitch),
+        _ => return None,
+    })
 }
 
-fn expand_dims(c: &mut Context<'_>) -> Result<Shapes> {
+fn matrices(op: &str) -> Option<Rule> {
+    Some(match op {
+        "Diag" => Pattern("[S..,n] -> [S..,n,S..,n]"),
+        "DiagPart" => Compute(|c| {
+            let input = c.input(0);
+            let Some(dims) = input.dims() else {
+                return one(PartialShape::unknown());
+            };
+            let (half, rest) = dims.split_at(dims.len() / 2);
+            if dims.len() % 2 != 0 || dims.is_empty() {
+                return invalid(format!(
+                    "Input must have even and non-zero rank, input rank is {}",
+                    dims.len()
+                ));
+            }
+            let both: Result<Vec<Dim>> = (half.iter().zip(rest))
+                .map(|(a, b)| merge_dims(*a, *b))
+                .collect();
+            one(shape(both?))
+        }),
+        "MatrixDiag" => Pattern("[B..,n] -> [B..,n,n]"),
+        "MatrixDiagPart" => Compute(|c| {
+            one(match c.at_least(0, 2)?.dims() {
+                Some([lead @ .., a, b]) => shape(lead.iter().copied().chain([smaller(*a, *b)])),
+                _ => PartialShape::unknown(),
+            })
+        }),
+        "MatrixSetDiag" => Compute(|c| set_diag(c, Some((0, 0)))),
+        "MatrixSetDiagV2" | "MatrixSetDiagV3" => Compute(|c| {
+            let diagonals = diagonals(c, 2)?;
+            set_diag(c, diagonals)
+        }),
+        "MatrixDiagPartV2" | "MatrixDiagPartV3" => Compute(diag_part),
+        "MatrixDiagV2" | "MatrixDiagV3" => Compute(diag),
+        "MatrixBandPart" => Pattern("S -> S"),
+        "BatchMatrixBandPart"
+        | "BatchMatrixDiag"
+        | "BatchMatrixDiagPart"
+        | "BatchMatrixSetDiag" => Pattern("->"),
+        _ => return None,
+    })
+}
+
+fn broadcast_to(c: &mut Context<'_>) -> Result<Shapes> {
+    let (input, out) = (c.input(0), c.shape_from(1)?);
+    let (Some(dims), Some(mut to)) = (input.dims(), dims_of(&out)) else {
+        return one(out);
+    };
+    if dims.len() > to.len() {
+        return invalid(format!("{input} has more dimensions than {out}"));
+    }
+    for (d, t) in dims.iter().rev().zip(to.iter_mut().rev()) {
+        if d.is_some_and(|d| d > 1) {
+            *t = merge_dims(*d, *t)?;
+        }
+    }
+    one(shape(to))
+}
+
+fn one_hot(c: &mut Context<'_>) -> Result<Shapes> {
+    let (depth, along) = (c.dim_from(1)?, c.attrs().int("axis")?);
+    if along < -1 {
+        return invalid(format!("axis must be >= -1, but is {along}"));
+    }
+    let Some(mut dims) = dims_of(&c.input(0)) else {
+        return one(PartialShape::unknown());
+    };
+    // An axis that is too large comes around here and is refused by the kernel, as in TensorFlow.
+    let rank = dims.len() as i64 + 1;
+    dims.insert(((along + rank) % rank) as usize, depth);
+    one(shape(dims))
+}
+
+fn unique(c: &mut Context<'_>) -> Result<Shapes> {
     let input = c.input(0);
+    let axes = c.known_ints(1);
+    let length = match (input.dims(), axes.as_deref()) {
+        (None, _) | (_, None) => None,
+        (Some([n]), Some([])) => *n,
+        (Some(_), Some([])) => return invalid("x expects a 1D vector."),
+        (Some(dims), Some([a])) => dims[axis(*a, dims.len())?],
+        _ => return invalid("axis does not support input tensors larger than 1 elements."),
+    };
+    let values = input.rank().map_or_else(PartialShape::unknown, of_rank);
+    Ok([values, shape([length]), shape([None])]
+        .into_iter()
+        .take(c.num_outputs())
+        .collect())
+}
+
+fn fingerprint(c: &mut Context<'_>) -> Result<Shapes> {
+    let data = c.at_least(0, 1)?;
+    c.rank(1, 0)?;
+    let method = c
+        .constant(1)
+        .and_then(|t| t.as_strings().ok()?.first().cloned());
+    let length = match method.as_deref() {
+        None => None,
+        Some(b"farmhash64") => Some(8),
+        Some(other) => {
+            let other = String::from_utf8_lossy(other);
+            return invalid(format!("Unsupported method: {other}"));
+        }
+    };
+    let rows = data.dims().and_then(|d| d[0]);
+    one(shape([rows, length]))
+}
+
+fn bitcast(c: &mut Context<'_>) -> Result<Shapes> {
+    let (from, to) = (c.attrs().dtype("T")?, c.attrs().dtype("type")?);
+    let (Some(from), Some(to)) = (from.size(), to.size()) else {
+        return invalid("Cannot bitcast types without a fixed size");
+    };
+    let input = c.input(0);
+    let Some(mut dims) = dims_of(&input) else {
+        return one(PartialShape::unknown());
+    };
+    if from > to {
+        dims.push(Some(from / to));
+    } else if from < to {
+        c.at_least(0, 1)?;
+        let parts = to / from;
+        match dims.pop().flatten() {
+            Some(d) if d != parts => {
+                return invalid(format!("Dimension must be {parts} but is {d}"));
+            }
+            _ => {}
+        }
+    }
+    one(shape(dims))
+}
+
+fn reverse(c: &mut Context<'_>) -> Result<Shapes> {
+    let count = c.rank(1, 1)?[0];
+    let input = c.input(0);
+    let Some(rank) = input.rank() else {
+        return one(input);
+    };
+    if rank > 8 {
+        return invalid("reverse does not work on tensors with more than 8 dimensions");
+    }
+    if count.is_some_and(|n| n > rank) {
+        return invalid(format!("{} axes do not fit {input}", count.unwrap_or(0)));
+    }
+    let mut seen = vec![false; rank];
+    for a in c.known_ints(1).unwrap_or_default() {
+        let a = axis(a, rank)?;
+        if std::mem::replace(&mut seen[a], true) {
+            return invalid(format!("axis {a} specified more than once."));
+        }
+    }
+    one(input)
+}
+
+fn reverse_sequence(c: &mut Context<'_>) -> Result<Shapes> {
+    let (input, lengths) = (c.input(0), c.rank(1, 1)?[0]);
     let Some(dims) = input.dims() else {
         return one(PartialShape::unknown());
     };
-    let mut dims = dims.to_vec();
+    let place = |name: &str| -> Result<usize> {
+        match usize::try_from(c.attrs().int(name)?) {
+            Ok(at) if at < dims.len() => Ok(at),
+            _ => invalid(format!("{name} must be < input rank: {}", dims.len())),
+        }
+    };
+    let batch = place("batch_dim")?;
+    place("seq_dim")?;
+    one(replace(&input, batch, merge_dims(dims[batch], lengths)?))
+}
+
+fn reshape(c: &mut Context<'_>) -> Result<Shapes> {
+    let (input, out) = (c.input(0), c.shape_from(1)?);
+    let (Some(count), Some(mut dims)) = (elements(&input), dims_of(&out)) else {
+        return one(out);
+    };
+    let refused = || {
+        invalid(format!(
+            "Cannot reshape a tensor with {count} elements to shape {out}"
+        ))
+    };
+    let open: Vec<usize> = (0..dims.len()).filter(|&i| dims[i].is_none()).collect();
+    let known = dims
+        .iter()
+        .flatten()
+        .try_fold(1usize, |n, d| n.checked_mul(*d));
+    match (open.as_slice(), known) {
+        ([], known) if known != Some(count) => return refused(),
+        ([at], Some(known)) if known > 0 => {
+            if count % known != 0 {
+                return refused();
+            }
+            dims[*at] = Some(count / known);
+        }
+        _ => {}
+    }
+    one(shape(dims))
+}
+
+fn expand_dims(c: &mut Context<'_>) -> Result<Shapes> {
+    if c.known_ints(1).is_some_and(|v| v.len() != 1) {
+        return invalid("'dim' input must be a tensor with a single value");
+    }
+    let Some(mut dims) = dims_of(&c.input(0)) else {
+        return one(PartialShape::unknown());
+    };
     match c.known_int(1) {
-        None => one(PartialShape::from_dims(std::iter::repeat_n(
-            None,
-            dims.len() + 1,
-        ))),
+        None => one(of_rank(dims.len() + 1)),
         Some(at) => {
             dims.insert(axis(at, dims.len() + 1)?, Some(1));
-            one(PartialShape::from_dims(dims))
+            one(shape(dims))
         }
     }
 }
@@ -146,344 +376,326 @@ fn squeeze(c: &mut Context<'_>) -> Result<Shapes> {
         drop = dims.iter().map(|d| *d == Some(1)).collect();
     }
     let kept = dims.iter().zip(&drop).filter(|(_, drop)| !**drop);
-    one(PartialShape::from_dims(kept.map(|(d, _)| *d)))
+    one(shape(kept.map(|(d, _)| *d)))
 }
 
 fn transpose(c: &mut Context<'_>) -> Result<Shapes> {
-    let input = c.input(0);
-    let Some(dims) = input.dims() else {
-        let rank = match c.input(1).dims() {
-            Some([Some(n)]) => *n,
-            _ => return one(PartialShape::unknown()),
-        };
-        return one(PartialShape::from_dims(std::iter::repeat_n(None, rank)));
+    let (input, order) = (c.input(0), c.known_ints(1));
+    let count = elements(&c.input(1)).or(order.as_ref().map(Vec::len));
+    let Some(rank) = input.rank().or(count) else {
+        return one(PartialShape::unknown());
     };
-    let Some(order) = c.known_ints(1) else {
-        return one(PartialShape::from_dims(std::iter::repeat_n(
-            None,
-            dims.len(),
-        )));
-    };
-    if order.len() != dims.len() {
-        return invalid(format!("the permutation {order:?} does not fit {input}"));
+    if input.rank().is_none() && rank < 2 {
+        return one(input);
     }
-    let out: Result<Vec<_>> = order
-        .iter()
-        .map(|&a| Ok(dims[axis(a, dims.len())?]))
-        .collect();
-    one(PartialShape::from_dims(out?))
+    c.rank(1, 1)?;
+    if count.is_some_and(|n| n != rank) {
+        return invalid(format!(
+            "Dimension must be {rank} but is {}: the permutation does not fit {input}",
+            count.unwrap_or(0)
+        ));
+    }
+    let (Some(dims), Some(order)) = (input.dims(), order) else {
+        return one(of_rank(rank));
+    };
+    let mut out = Vec::with_capacity(rank);
+    for a in order {
+        out.push(dims[axis(a, rank)?]);
+    }
+    one(shape(out))
 }
 
 fn pack(c: &mut Context<'_>) -> Result<Shapes> {
-    let mut shape = c.input(0);
+    let mut all = c.input(0);
     for i in 1..c.num_inputs() {
-        shape = merge(&shape, &c.input(i))?;
+        all = merge(&all, &c.input(i))?;
     }
-    let Some(dims) = shape.dims() else {
-        return one(shape);
+    let Some(mut dims) = dims_of(&all) else {
+        return one(all);
     };
-    let mut dims = dims.to_vec();
     let at = axis(c.attrs().int("axis")?, dims.len() + 1)?;
     dims.insert(at, Some(c.num_inputs()));
-    one(PartialShape::from_dims(dims))
+    one(shape(dims))
 }
 
 fn unpack(c: &mut Context<'_>) -> Result<Shapes> {
-    let input = c.input(0);
+    let (input, n) = (c.input(0), c.num_outputs());
     let mut part = PartialShape::unknown();
-    if let Some(dims) = input.dims() {
-        let mut dims = dims.to_vec();
+    if let Some(mut dims) = dims_of(&input) {
         let at = axis(c.attrs().int("axis")?, dims.len())?;
-        if merge_dim(dims[at], Some(c.num_outputs())).is_none() {
+        if dims[at].is_some_and(|d| d != n) {
             return invalid(format!(
-                "{input} cannot be cut in {} parts",
-                c.num_outputs()
+                "Dimension must be {n} but is {}",
+                dims[at].unwrap_or(0)
             ));
         }
         dims.remove(at);
-        part = PartialShape::from_dims(dims);
+        part = shape(dims);
+    }
+    Ok(smallvec![part; n])
+}
+
+fn parallel_concat(c: &mut Context<'_>) -> Result<Shapes> {
+    let out = c.attrs().shape("shape")?.clone();
+    if out.to_shape().is_none() {
+        return invalid("shape attr must be fully defined.");
+    }
+    let mut part = replace(&out, 0, Some(1));
+    for i in 0..c.num_inputs() {
+        let input = c.input(i);
+        if input.to_shape().is_none() {
+            return invalid("All input shapes must be fully defined.");
+        }
+        if input.dims().and_then(|d| d.first().copied().flatten()) != Some(1) {
+            return invalid("Size of first dimension must be 1.");
+        }
+        part = merge(&input, &part)?;
+    }
+    one(out)
+}
+
+fn concat(c: &mut Context<'_>, values: std::ops::Range<usize>, along: usize) -> Result<Shapes> {
+    c.rank(along, 0)?;
+    let Some(rank) = values.clone().find_map(|i| c.input(i).rank()) else {
+        return one(PartialShape::unknown());
+    };
+    if rank == 0 {
+        return invalid("Can't concatenate scalars (use stack instead)");
+    }
+    let Some(at) = c.known_int(along) else {
+        values
+            .into_iter()
+            .try_for_each(|i| c.rank(i, rank).map(|_| ()))?;
+        return one(of_rank(rank));
+    };
+    let at = axis(at, rank)?;
+    let mut out: Vec<Dim> = vec![None; rank];
+    let mut length = Some(0usize);
+    for i in values {
+        let dims = c.rank(i, rank)?;
+        length = length.zip(dims[at]).and_then(|(a, b)| a.checked_add(b));
+        for (d, (known, given)) in out.iter_mut().zip(&dims).enumerate() {
+            if d == at {
+                continue;
+            }
+            *known = match (*known, *given) {
+                (Some(a), Some(b)) if a != b => {
+                    return invalid(format!(
+                        "Dimension {d} in both shapes must be equal, but are {a} and {b}"
+                    ));
+                }
+                (a, b) => a.or(b),
+            };
+        }
+    }
+    out[at] = length;
+    one(shape(out))
+}
+
+fn tile(c: &mut Context<'_>) -> Result<Shapes> {
+    let (input, count) = (c.input(0), c.rank(1, 1)?[0]);
+    let times = c.ints(1);
+    let Some(rank) = input.rank().or(count).or(times.as_ref().map(Vec::len)) else {
+        return one(PartialShape::unknown());
+    };
+    if count.is_some_and(|n| n != rank) {
+        return invalid(format!(
+            "Dimension must be {rank} but is {}",
+            count.unwrap_or(0)
+        ));
+    }
+    let (dims, times) = (c.rank(0, rank)?, times.unwrap_or_else(|| vec![None; rank]));
+    let mut out = Vec::with_capacity(rank);
+    for (d, n) in dims.iter().zip(times) {
+        out.push(match n {
+            Some(n) => multiply(*d, size(n)?)?,
+            None => multiply(*d, None)?,
+        });
+    }
+    one(shape(out))
+}
+
+fn depth_space(c: &mut Context<'_>, to_depth: bool) -> Result<Shapes> {
+    let format = c.attrs().str("data_format")?;
+    let vectors = format == "NCHW_VECT_C";
+    let mut dims = c.rank(0, if vectors { 5 } else { 4 })?;
+    let (height, width, depth) = match format {
+        "NHWC" => (1, 2, 3),
+        _ => (2, 3, 1),
+    };
+    let block = usize::try_from(c.attrs().int("block_size")?).unwrap_or(0);
+    let Some(area) = block.checked_mul(block).filter(|a| *a > 0) else {
+        return invalid("block_size must be at least 1");
+    };
+    for d in [height, width] {
+        dims[d] = match to_depth {
+            true => divide(dims[d], block)?,
+            false => multiply(dims[d], Some(block))?,
+        };
+    }
+    dims[depth] = match to_depth {
+        true => multiply(dims[depth], Some(area))?,
+        false => divide(dims[depth], area)?,
+    };
+    one(shape(dims))
+}
+
+fn dynamic_partition(c: &mut Context<'_>) -> Result<Shapes> {
+    let (data, partitions) = (c.input(0), c.input(1));
+    let mut part = PartialShape::unknown();
+    if let Some(rank) = partitions.rank() {
+        let data = merge_prefix(&data, &partitions)?;
+        part = concatenate(&shape([None]), &rest(&data, rank));
     }
     Ok(smallvec![part; c.num_outputs()])
 }
 
-fn concat(c: &mut Context<'_>, values: std::ops::Range<usize>, along: usize) -> Result<Shapes> {
-    let Some(rank) = values.clone().find_map(|i| c.input(i).rank()) else {
-        return one(PartialShape::unknown());
+fn dynamic_stitch(c: &mut Context<'_>) -> Result<Shapes> {
+    let n = c.num_inputs() / 2;
+    let (mut last, mut row) = (Some(0i64), PartialShape::unknown());
+    for i in 0..n {
+        let (indices, data) = (c.input(i), c.input(n + i));
+        let known = c.known_ints(i);
+        last = last
+            .zip(known)
+            .map(|(last, v)| v.iter().fold(last, |m, &v| m.max(v + 1)));
+        let Some(rank) = indices.rank() else {
+            continue;
+        };
+        let data = merge_prefix(&data, &indices)?;
+        row = merge(&row, &rest(&data, rank))?;
+    }
+    // TensorFlow counts a row even if there is no index at all.
+    let rows = last.map(|last| last.max(1) as usize);
+    one(concatenate(&shape([rows]), &row))
+}
+
+/// The lowest and the highest diagonal that input `i` names, if known.
+fn diagonals(c: &Context<'_>, i: usize) -> Result<Option<(i64, i64)>> {
+    c.at_most(i, 1)?;
+    let (low, high) = match c.known_ints(i).as_deref() {
+        None => return Ok(None),
+        Some([one]) => (*one, *one),
+        Some([low, high]) => (*low, *high),
+        Some(_) => return invalid("diag_index must be scalar or vector of one or two elements"),
     };
-    let Some(at) = c.known_int(along) else {
-        return one(PartialShape::from_dims(std::iter::repeat_n(None, rank)));
+    if low > high {
+        return invalid("lower_diag_index is greater than upper_diag_index");
+    }
+    Ok(Some((low, high)))
+}
+
+/// Refuses diagonals outside a matrix.
+fn within(rows: Dim, columns: Dim, diagonals: (i64, i64)) -> Result<()> {
+    let (Some(rows), Some(columns)) = (rows, columns) else {
+        return Ok(());
     };
-    let at = axis(at, rank)?;
-    let mut out = vec![None; rank];
-    let mut length = Some(0);
-    for i in values {
-        let shape = c.with_rank(i, rank)?;
-        let dims = shape.dims().unwrap_or_default();
-        length = length.zip(dims[at]).map(|(a, b)| a + b);
-        for (d, (known, given)) in out.iter_mut().zip(dims).enumerate() {
-            if d == at {
-                continue;
-            }
-            let merged = merge_dim(*known, *given);
-            *known = merged.ok_or_else(|| {
-                Status::invalid_argument(format!(
-                    "Dimension {d} in both shapes must be equal, but are {} and {}",
-                    known.unwrap_or(0),
-                    given.unwrap_or(0)
-                ))
-            })?;
+    for (name, d) in [("lower", diagonals.0), ("upper", diagonals.1)] {
+        if d != 0 && (-(rows as i64) >= d || d >= columns as i64) {
+            return invalid(format!("{name}_diag_index is out of bound."));
         }
     }
-    out[at] = length;
-    one(PartialShape::from_dims(out))
+    Ok(())
 }
 
-fn split(c: &mut Context<'_>) -> Result<Shapes> {
-    let (input, n) = (c.input(1), c.num_outputs());
-    let (Some(dims), Some(at)) = (input.dims(), c.known_int(0)) else {
-        let part = match input.rank() {
-            Some(rank) => PartialShape::from_dims(std::iter::repeat_n(None, rank)),
-            None => PartialShape::unknown(),
-        };
-        return Ok(smallvec![part; n]);
-    };
-    let mut dims = dims.to_vec();
-    let at = axis(at, dims.len())?;
-    if dims[at].is_some_and(|d| d % n != 0) {
-        return invalid(format!(
-            "Dimension size must be evenly divisible by {n} but is {}",
-            dims[at].unwrap_or(0)
-        ));
-    }
-    dims[at] = dims[at].map(|d| d / n);
-    Ok(smallvec![PartialShape::from_dims(dims); n])
-}
-
-fn split_v(c: &mut Context<'_>) -> Result<Shapes> {
-    let (input, n) = (c.input(0), c.num_outputs());
-    let (Some(dims), Some(at)) = (input.dims(), c.known_int(2)) else {
-        let part = match input.rank() {
-            Some(rank) => PartialShape::from_dims(std::iter::repeat_n(None, rank)),
-            None => PartialShape::unknown(),
-        };
-        return Ok(smallvec![part; n]);
-    };
-    let at = axis(at, dims.len())?;
-    let sizes = c.ints(1).unwrap_or_else(|| vec![None; n]);
-    let known: i64 = sizes.iter().flatten().filter(|s| **s >= 0).sum();
-    let open = sizes.iter().filter(|s| s.is_none_or(|s| s < 0)).count();
-    let part = |size: Option<i64>| {
-        let mut dims = dims.to_vec();
-        dims[at] = match size {
-            Some(size) if size >= 0 => Some(size as usize),
-            _ if open == 1 => dims[at].and_then(|d| d.checked_sub(known as usize)),
-            _ => None,
-        };
-        PartialShape::from_dims(dims)
-    };
-    Ok(sizes.into_iter().map(part).collect())
-}
-
-fn slice(c: &mut Context<'_>) -> Result<Shapes> {
-    let input = c.input(0);
-    let (begin, size) = (c.ints(1), c.ints(2));
-    let rank = input
-        .rank()
-        .or(begin.as_ref().map(Vec::len))
-        .or(size.as_ref().map(Vec::len));
-    let Some(rank) = rank else {
+fn diag_part(c: &mut Context<'_>) -> Result<Shapes> {
+    let input = c.at_least(0, 2)?;
+    c.rank(2, 0)?;
+    let diagonals = diagonals(c, 1)?;
+    let (Some([lead @ .., rows, columns]), Some((low, high))) = (input.dims(), diagonals) else {
         return one(PartialShape::unknown());
     };
-    let begin = begin.unwrap_or_else(|| vec![None; rank]);
-    let size = size.unwrap_or_else(|| vec![None; rank]);
-    if begin.len() != rank || size.len() != rank {
-        return invalid(format!("begin and size must have {rank} elements"));
+    within(*rows, *columns, (low, high))?;
+    let length = rows.zip(*columns).map(|(rows, columns)| {
+        let length = (rows as i64 + high.min(0)).min(columns as i64 - low.max(0));
+        length.max(0) as usize
+    });
+    let mut out = lead.to_vec();
+    if low < high {
+        out.push(Some((high - low + 1) as usize));
     }
-    let mut out = Vec::new();
-    for i in 0..rank {
-        let whole = input.dims().and_then(|d| d[i]);
-        let room = whole.zip(begin[i]).map(|(d, b)| d as i64 - b);
-        if let (Some(room), Some(size)) = (room, size[i])
-            && (room < 0 || size > room)
-        {
-            return invalid(format!(
-                "a slice of {size} exceeds dimension {i} of {input}"
-            ));
-        }
-        out.push(match size[i] {
-            Some(-1) => room.and_then(|r| usize::try_from(r).ok()),
-            Some(n) => usize::try_from(n).ok(),
-            None => None,
-        });
-    }
-    one(PartialShape::from_dims(out))
+    out.push(length);
+    one(shape(out))
 }
 
-/// The places of a strided slice's specification, walked with the input's dimensions.
-fn strided_slice(c: &mut Context<'_>) -> Result<Shapes> {
-    let input = c.input(0);
-    let specs = match c.input(1).dims() {
-        Some([Some(n)]) => *n,
-        _ => return one(PartialShape::unknown()),
-    };
-    let Some(dims) = input.dims() else {
+fn diag(c: &mut Context<'_>) -> Result<Shapes> {
+    let input = c.at_least(0, 1)?;
+    c.scalars([2, 3, 4])?;
+    let diagonals = diagonals(c, 1)?;
+    let (Some(dims), Some((low, high))) = (input.dims(), diagonals) else {
         return one(PartialShape::unknown());
     };
-    let (begin, end, step) = (c.ints(1), c.ints(2), c.ints(3));
-    let bits = |name: &str| -> Result<i64> { c.attrs().int(name) };
-    let (begin_mask, end_mask) = (bits("begin_mask")?, bits("end_mask")?);
-    let (ellipsis, new, shrink) = (
-        bits("ellipsis_mask")?,
-        bits("new_axis_mask")?,
-        bits("shrink_axis_mask")?,
-    );
-    let set = |mask: i64, i: usize| i < 63 && mask >> i & 1 == 1;
-    let taken = (0..specs)
-        .filter(|&i| !set(ellipsis, i) && !set(new, i))
-        .count();
-    let mut out = Vec::new();
-    let mut at = 0;
-    let value = |v: &Option<Vec<Option<i64>>>, i: usize| {
-        v.as_ref().and_then(|v| v.get(i).copied().flatten())
-    };
-    for i in 0..specs {
-        if set(ellipsis, i) {
-            for _ in 0..dims.len().saturating_sub(taken) {
-                out.push(dims[at]);
-                at += 1;
-            }
-        } else if set(new, i) {
-            out.push(Some(1));
-        } else {
-            let Some(&dim) = dims.get(at) else {
-                return invalid(format!(
-                    "the slice has more positions than {input} dimensions"
-                ));
-            };
-            at += 1;
-            if set(shrink, i) {
-                if let (Some(d), Some(b)) = (dim, value(&begin, i))
-                    && (b >= d as i64 || b < -(d as i64))
-                {
-                    return invalid(format!(
-                        "slice index {b} of dimension {} out of bounds",
-                        at - 1
-                    ));
-                }
-                continue;
-            }
-            let open = |mask: i64, v: Option<i64>| match set(mask, i) {
-                true => Some(None),
-                false => v.map(Some),
-            };
-            out.push(
-                match (
-                    open(begin_mask, value(&begin, i)),
-                    open(end_mask, value(&end, i)),
-                    value(&step, i),
-                ) {
-                    (Some(b), Some(e), Some(s)) => strided_len(dim, b, e, s),
-                    _ => None,
-                },
+    let mut lead = dims.to_vec();
+    let longest = lead.pop().flatten();
+    if low < high {
+        c.at_least(0, 2)?;
+        let count = lead.pop().flatten();
+        if count.is_some_and(|n| n as i64 != high - low + 1) {
+            return invalid(
+                "The number of rows of `diagonal` doesn't match the number of diagonals implied \
+                 from `d_lower` and `d_upper`.",
             );
         }
     }
-    out.extend(dims.get(at..).unwrap_or_default().iter().copied());
-    one(PartialShape::from_dims(out))
-}
-
-fn strided_len(
-    dim: Option<usize>,
-    begin: Option<i64>,
-    end: Option<i64>,
-    step: i64,
-) -> Option<usize> {
-    let dim = dim? as i64;
-    let wrap = |i: i64| if i < 0 { i + dim } else { i };
-    let (low, high) = if step > 0 { (0, dim) } else { (-1, dim - 1) };
-    let (first, last) = if step > 0 { (0, dim) } else { (dim - 1, -1) };
-    let begin = begin.map_or(first, |b| wrap(b).clamp(low, high));
-    let end = end.map_or(last, |e| wrap(e).clamp(low, high));
-    let span = end - begin;
-    if step == 0 || span == 0 || (span < 0) != (step < 0) {
-        return (step != 0).then_some(0);
+    let Some(longest) = longest else {
+        return one(of_rank(lead.len() + 2));
+    };
+    let least = (longest as i64 - high.min(0), longest as i64 + low.max(0));
+    let given = |i: usize| match c.constant(i).is_some() {
+        true => c.known_int(i),
+        false => Some(-1),
+    };
+    let (rows, columns) = match (given(2).unwrap_or(-1), given(3).unwrap_or(-1)) {
+        (-1, -1) => (least.0.max(least.1), least.0.max(least.1)),
+        (-1, columns) => (least.0, columns),
+        (rows, -1) => (rows, least.1),
+        both => both,
+    };
+    if rows < least.0 {
+        return invalid("num_rows is too small");
     }
-    Some((span / step + i64::from(span % step != 0)) as usize)
-}
-
-fn tile(c: &mut Context<'_>) -> Result<Shapes> {
-    let input = c.input(0);
-    let Some(dims) = input.dims() else {
-        return one(PartialShape::unknown());
-    };
-    let times = c.ints(1).unwrap_or_else(|| vec![None; dims.len()]);
-    if times.len() != dims.len() {
-        return invalid(format!("{input} cannot be tiled {} times", times.len()));
+    if columns < least.1 {
+        return invalid("num_cols is too small.");
     }
-    let out = dims.iter().zip(times).map(|(d, n)| {
-        let n = usize::try_from(n?).ok()?;
-        (*d)?.checked_mul(n)
-    });
-    one(PartialShape::from_dims(out))
-}
-
-fn pad(c: &mut Context<'_>) -> Result<Shapes> {
-    let input = c.input(0);
-    let rank = match (input.rank(), c.input(1).dims()) {
-        (Some(rank), _) => rank,
-        (None, Some([Some(rank), _])) => *rank,
-        _ => return one(PartialShape::unknown()),
-    };
-    let sizes = c.ints(1).unwrap_or_else(|| vec![None; 2 * rank]);
-    if sizes.len() != 2 * rank {
-        return invalid(format!("the paddings must have shape [{rank},2]"));
+    if rows != least.0 && columns != least.1 {
+        return invalid(
+            "num_rows and num_cols are not consistent with lower_diag_index, upper_diag_index, \
+             and the length of the given diagonals.",
+        );
     }
-    let out = (0..rank).map(|i| {
-        let whole = input.dims()?[i]?;
-        let around = sizes[2 * i]?.checked_add(sizes[2 * i + 1]?)?;
-        whole.checked_add(usize::try_from(around).ok()?)
-    });
-    one(PartialShape::from_dims(out))
+    lead.extend([size(rows)?, size(columns)?]);
+    one(shape(lead))
 }
 
-fn gather(c: &mut Context<'_>, along: i64) -> Result<Shapes> {
-    let (params, indices) = (c.input(0), c.input(1));
-    let (Some(params), Some(indices)) = (params.dims(), indices.dims()) else {
-        return one(PartialShape::unknown());
+fn set_diag(c: &mut Context<'_>, diagonals: Option<(i64, i64)>) -> Result<Shapes> {
+    let (input, diagonal) = (c.at_least(0, 2)?, c.at_least(1, 1)?);
+    let single = diagonals.map(|(low, high)| low == high);
+    let Some([lead @ .., rows, columns]) = input.dims() else {
+        return one(input);
     };
-    let batch = c.attrs().int("batch_dims").unwrap_or(0).max(0) as usize;
-    if along == i64::MIN {
-        let rank = (params.len() + indices.len()).saturating_sub(1 + batch);
-        return one(PartialShape::from_dims(std::iter::repeat_n(None, rank)));
+    match (single, diagonal.rank()) {
+        (Some(single), Some(_)) => {
+            c.rank(1, lead.len() + if single { 1 } else { 2 })?;
+        }
+        (None, Some(_)) => {
+            c.at_least(1, lead.len() + 1)?;
+            c.at_most(1, lead.len() + 2)?;
+        }
+        _ => {}
     }
-    let at = axis(along, params.len())?;
-    let rest = indices.get(batch..).unwrap_or_default();
-    let dims = params[..at].iter().chain(rest).chain(&params[at + 1..]);
-    one(PartialShape::from_dims(dims.copied()))
-}
-
-fn gather_nd(c: &mut Context<'_>) -> Result<Shapes> {
-    let (params, indices) = (c.input(0), c.input(1));
-    let (Some(params), Some([lead @ .., Some(depth)])) = (params.dims(), indices.dims()) else {
-        return one(PartialShape::unknown());
+    within(*rows, *columns, diagonals.unwrap_or((0, 0)))?;
+    if diagonals == Some((0, 0))
+        && c.num_inputs() == 2
+        && let Some([.., length]) = diagonal.dims()
+    {
+        merge_dims(smaller(*rows, *columns), *length)?;
+    }
+    let Some(given) = diagonal.dims().filter(|_| single.is_some()) else {
+        return one(input);
     };
-    let Some(rest) = params.get(*depth..) else {
-        return invalid("the indices are longer than the parameters have dimensions");
-    };
-    one(PartialShape::from_dims(lead.iter().chain(rest).copied()))
-}
-
-fn one_hot(c: &mut Context<'_>) -> Result<Shapes> {
-    let depth = c.known_int(1).and_then(|d| usize::try_from(d).ok());
-    let input = c.input(0);
-    let Some(dims) = input.dims() else {
-        return one(PartialShape::unknown());
-    };
-    let mut dims = dims.to_vec();
-    let at = match c.attrs().int("axis")? {
-        -1 => dims.len(),
-        a => axis(a, dims.len() + 1)?,
-    };
-    dims.insert(at, depth);
-    one(PartialShape::from_dims(dims))
+    if input.to_shape().is_some() {
+        return one(input);
+    }
+    let prefix = shape(given.iter().take(lead.len()).copied());
+    one(merge(&input, &concatenate(&prefix, &of_rank(2)))?)
 }

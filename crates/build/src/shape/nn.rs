@@ -1,184 +1,239 @@
-//! Shapes of neural network operations: convolutions, pools, losses.
+//! Shapes of neural network operations: biases, losses, normalisation, quantisation, sampling.
 
-use super::common::{merge, merge_dim, same};
-use super::{Context, Rule, Shapes, invalid, one};
+use super::Rule::{self, Compute, Pattern};
+use super::dims::{broadcast, concatenate, merge, merge_dims, replace, shape, size};
+use super::{Context, Shapes, invalid, one};
 use downpour_graph::Result;
 use downpour_tensor::PartialShape;
 use smallvec::smallvec;
 
 pub(super) fn rule(op: &str) -> Option<Rule> {
     Some(match op {
-        "BiasAdd" => bias_add,
-        "BiasAddGrad" => bias_add_grad,
-        "SoftmaxCrossEntropyWithLogits" => |c| {
-            let logits = merge(&c.with_rank(0, 2)?, &c.with_rank(1, 2)?)?;
-            let rows = logits.dims().and_then(|d| d[0]);
-            Ok(smallvec![PartialShape::from_dims([rows]), logits])
-        },
-        "SparseSoftmaxCrossEntropyWithLogits" => |c| {
-            let (logits, labels) = (c.with_rank(0, 2)?, c.with_rank(1, 1)?);
-            let dims = logits.dims().unwrap_or_default();
-            let rows = merge_dim(dims[0], labels.dims().and_then(|d| d[0]));
-            let Some(rows) = rows else {
-                return invalid("there must be one label for each row of logits");
+        "BiasAdd" | "BiasAddV1" => Compute(bias_add),
+        "BiasAddGrad" => Compute(|c| {
+            let channels_first = c.attrs().str("data_format").is_ok_and(|f| f == "NCHW");
+            let value = c.at_least(0, if channels_first { 3 } else { 2 })?;
+            let dims = value.dims().unwrap_or_default();
+            let at = if channels_first {
+                1
+            } else {
+                dims.len().wrapping_sub(1)
             };
-            Ok(smallvec![
-                PartialShape::from_dims([rows]),
-                PartialShape::from_dims([rows, dims[1]])
-            ])
-        },
-        "Conv2D" => conv2d,
-        "MaxPool" | "AvgPool" => pool,
-        "LRN" | "Dropout" => same,
-        "InTopK" | "InTopKV2" => |c| one(c.with_rank(1, 1)?),
-        "TopKV2" => top_k,
+            one(shape([dims.get(at).copied().flatten()]))
+        }),
+        "Softmax" | "LogSoftmax" => Pattern("[B..,n] -> [B..,n]"),
+        "SoftmaxCrossEntropyWithLogits" => Compute(softmax_loss),
+        "SparseSoftmaxCrossEntropyWithLogits" => Pattern("[n,k] [n] -> [n] [n,k]"),
+        "LRN" => Pattern("[a,b,c,d] -> [a,b,c,d]"),
+        "LRNGrad" => Pattern("[a,b,c,d] [a,b,c,d] [a,b,c,d] -> [a,b,c,d]"),
+        "InTopK" | "InTopKV2" => Pattern("[n,_] [n] -> [n]"),
+        "TopK" => Compute(|c| {
+            let k = c.attrs().int("k")?;
+            if k < 0 {
+                return invalid(format!("Need k >= 0, got {k}"));
+            }
+            last_replaced(c, Some(k as usize))
+        }),
+        "TopKV2" => Compute(|c| {
+            let k = c.dim_from(1)?;
+            last_replaced(c, k)
+        }),
+        "NthElement" => Compute(nth_element),
+        "FusedBatchNorm" | "FusedBatchNormV2" | "FusedBatchNormV3" => Compute(batch_norm),
+        "FusedBatchNormGrad" | "FusedBatchNormGradV2" | "FusedBatchNormGradV3" => {
+            Compute(batch_norm_grad)
+        }
+        "CTCLoss" => Pattern("[t,b,c] [n,_] [n] [b] -> [b] [t,b,c]"),
+        "CTCGreedyDecoder" => Pattern("[_,b,_] [b] -> [_,2] [_] [2] [b,1]"),
+        "CTCBeamSearchDecoder" => Compute(beam_search),
+        "FakeQuantWithMinMaxArgs" | "FakeQuantWithMinMaxArgsGradient" => Pattern("S -> S"),
+        "FakeQuantWithMinMaxVars" => Pattern("S [] [] -> S"),
+        "FakeQuantWithMinMaxVarsGradient" => Pattern("S S [] [] -> S [] []"),
+        "FakeQuantWithMinMaxVarsPerChannel" => Pattern("[B..,d] [d] [d] -> [B..,d]"),
+        "FakeQuantWithMinMaxVarsPerChannelGradient" => Compute(|c| {
+            c.at_most(0, 4)?;
+            super::pattern::apply("[B..,d] [B..,d] [d] [d] -> [B..,d] [d] [d]", c)
+        }),
+        "QuantizeAndDequantizeV2" | "QuantizeAndDequantizeV4" => {
+            Compute(|c| quantized(c, 1..3).map(|(out, _)| smallvec![out]))
+        }
+        "QuantizeAndDequantizeV3" => Compute(|c| {
+            c.rank(3, 0)?;
+            quantized(c, 1..3).map(|(out, _)| smallvec![out])
+        }),
+        "QuantizeAndDequantizeV4Grad" => Compute(|c| {
+            let (out, ends) = quantized(c, 2..4)?;
+            Ok(smallvec![merge(&out, &c.input(1))?, ends.clone(), ends])
+        }),
+        "QuantizeV2" => {
+            Compute(|c| quantized(c, 1..3).map(|(out, ends)| smallvec![out, ends.clone(), ends]))
+        }
+        "Dequantize" => Compute(|c| quantized(c, 1..3).map(|(out, _)| smallvec![out])),
+        "AllCandidateSampler"
+        | "FixedUnigramCandidateSampler"
+        | "LearnedUnigramCandidateSampler"
+        | "LogUniformCandidateSampler"
+        | "ThreadUnsafeUnigramCandidateSampler"
+        | "UniformCandidateSampler" => Compute(candidates),
+        "ComputeAccidentalHits" => Compute(|c| {
+            let width = size(c.attrs().int("num_true")?)?;
+            merge_dims(c.rank(0, 2)?[1], width)?;
+            c.rank(1, 1)?;
+            Ok(smallvec![shape([None]); 3])
+        }),
+        "DataFormatDimMap" | "DataFormatVecPermute" => Pattern("S -> S"),
         _ => return None,
     })
 }
 
-/// Position of the channels among `rank` dimensions.
-fn channels(c: &Context<'_>, rank: usize) -> Result<usize> {
-    Ok(match c.attrs().str("data_format") {
-        Ok("NCHW") => rank.checked_sub(3).unwrap_or(1).min(1),
-        _ => rank.saturating_sub(1),
+fn bias_add(c: &mut Context<'_>) -> Result<Shapes> {
+    let channels_first = c.attrs().str("data_format").is_ok_and(|f| f == "NCHW");
+    let value = c.at_least(0, if channels_first { 3 } else { 2 })?;
+    let bias = c.rank(1, 1)?[0];
+    let Some(dims) = value.dims() else {
+        return one(PartialShape::unknown());
+    };
+    let at = if channels_first { 1 } else { dims.len() - 1 };
+    one(replace(&value, at, merge_dims(dims[at], bias)?))
+}
+
+fn softmax_loss(c: &mut Context<'_>) -> Result<Shapes> {
+    let equal = c.with_rank(0, 2).and_then(|a| merge(&a, &c.input(1)));
+    let both = match equal {
+        Ok(both) => both,
+        Err(_) => broadcast(&c.input(0), &c.input(1))?,
+    };
+    match both.dims() {
+        Some([rows, _]) => Ok(smallvec![shape([*rows]), both]),
+        Some(dims) => invalid(format!(
+            "Shape must be broadcasted with rank 2, but is rank {}",
+            dims.len()
+        )),
+        None => invalid("Shape must be broadcasted with rank 2, but its rank is unknown"),
+    }
+}
+
+/// All outputs are like input 0, but for the last dimension.
+fn last_replaced(c: &mut Context<'_>, k: Option<usize>) -> Result<Shapes> {
+    let input = c.at_least(0, 1)?;
+    let out = match input.dims() {
+        Some([.., Some(last)]) if k.is_some_and(|k| *last < k) => {
+            return invalid(format!(
+                "input must have last dimension >= k = {} but is {last}",
+                k.unwrap_or(0)
+            ));
+        }
+        Some([lead @ .., _]) => concatenate(&shape(lead.iter().copied()), &shape([k])),
+        _ => PartialShape::unknown(),
+    };
+    Ok(smallvec![out; c.num_outputs()])
+}
+
+fn nth_element(c: &mut Context<'_>) -> Result<Shapes> {
+    let input = c.at_least(0, 1)?;
+    let n = c.dim_from(1)?;
+    match input.dims() {
+        Some([.., Some(last)]) if n.is_some_and(|n| *last <= n) => invalid(format!(
+            "Input must have last dimension > n = {} but is {last}",
+            n.unwrap_or(0)
+        )),
+        Some([lead @ .., _]) => one(shape(lead.iter().copied())),
+        _ => one(PartialShape::unknown()),
+    }
+}
+
+/// Rank of the images, and which of their dimensions holds the channels.
+fn channels(c: &Context<'_>) -> Result<(usize, usize)> {
+    Ok(match c.attrs().str("data_format")? {
+        "NHWC" => (4, 3),
+        "NCHW" => (4, 1),
+        "NDHWC" => (5, 4),
+        "NCDHW" => (5, 1),
+        other => return invalid(format!("Invalid data format string: {other}")),
     })
 }
 
-fn bias_add(c: &mut Context<'_>) -> Result<Shapes> {
-    let (value, bias) = (c.input(0), c.with_rank(1, 1)?);
-    let Some(dims) = value.dims() else {
-        return one(value);
-    };
-    if dims.len() < 2 {
-        return invalid("the value must have at least two dimensions");
+fn batch_norm(c: &mut Context<'_>) -> Result<Shapes> {
+    let (rank, at) = channels(c)?;
+    let x = c.with_rank(0, rank)?;
+    let average = c.attrs().float("exponential_avg_factor").unwrap_or(1.0);
+    let statistics = !c.attrs().bool("is_training")? || average != 1.0;
+    let mut depth = x.dims().and_then(|d| d[at]);
+    for i in 1..if statistics { 5 } else { 3 } {
+        depth = merge_dims(depth, c.rank(i, 1)?[0])?;
     }
-    let mut dims = dims.to_vec();
-    let at = channels(c, dims.len())?;
-    let given = bias.dims().and_then(|d| d[0]);
-    let Some(merged) = merge_dim(dims[at], given) else {
-        return invalid(format!("a bias of {bias} does not fit a value of {value}"));
-    };
-    dims[at] = merged;
-    one(PartialShape::from_dims(dims))
-}
-
-fn bias_add_grad(c: &mut Context<'_>) -> Result<Shapes> {
-    let value = c.input(0);
-    let Some(dims) = value.dims() else {
-        return one(PartialShape::from_dims([None]));
-    };
-    let at = channels(c, dims.len())?;
-    one(PartialShape::from_dims([dims.get(at).copied().flatten()]))
-}
-
-/// Length of one spatial dimension after a window has moved over it.
-fn window(
-    input: Option<usize>,
-    size: Option<usize>,
-    stride: usize,
-    dilation: usize,
-    padding: &str,
-    explicit: (i64, i64),
-) -> Result<Option<usize>> {
-    let (Some(input), Some(size)) = (input, size) else {
-        return Ok(None);
-    };
-    let effective = (size.max(1) - 1) * dilation + 1;
-    let room = match padding {
-        "SAME" => return Ok(Some(input.div_ceil(stride))),
-        "EXPLICIT" => (input as i64 + explicit.0 + explicit.1).max(0) as usize,
-        _ => input,
-    };
-    if room < effective {
-        return invalid(format!(
-            "Negative dimension size caused by subtracting {effective} from {room}"
-        ));
+    let vector = shape([depth]);
+    let mut out = smallvec![vector; c.num_outputs()];
+    out[0] = replace(&x, at, depth);
+    if c.num_outputs() == 6 {
+        // Space that a device's library may use: nobody knows how much.
+        out[5] = shape([None]);
     }
-    Ok(Some((room - effective) / stride + 1))
+    Ok(out)
 }
 
-fn positive(values: &[i64], i: usize) -> Result<usize> {
-    match values.get(i).map(|v| usize::try_from(*v)) {
-        Some(Ok(v)) if v > 0 => Ok(v),
-        _ => invalid(format!("{values:?} must be four positive numbers")),
+fn batch_norm_grad(c: &mut Context<'_>) -> Result<Shapes> {
+    let (rank, at) = channels(c)?;
+    let (dy, x) = (c.with_rank(0, rank)?, c.rank(1, rank)?);
+    let mut depth = merge_dims(dy.dims().and_then(|d| d[at]), x[at])?;
+    for i in 2..5 {
+        depth = merge_dims(depth, c.rank(i, 1)?[0])?;
     }
+    let (vector, none) = (shape([depth]), shape([Some(0)]));
+    Ok(smallvec![
+        replace(&dy, at, depth),
+        vector.clone(),
+        vector,
+        none.clone(),
+        none
+    ])
 }
 
-fn conv2d(c: &mut Context<'_>) -> Result<Shapes> {
-    let (input, filter) = (c.with_rank(0, 4)?, c.with_rank(1, 4)?);
-    let (x, f) = (
-        input.dims().unwrap_or_default(),
-        filter.dims().unwrap_or_default(),
-    );
-    let nchw = c.attrs().str("data_format")? == "NCHW";
-    let (height, width, depth) = if nchw { (2, 3, 1) } else { (1, 2, 3) };
-    let strides = c.attrs().ints("strides")?;
-    let dilations = c.attrs().ints("dilations")?;
-    let padding = c.attrs().str("padding")?;
-    let explicit = c.attrs().ints("explicit_paddings").unwrap_or_default();
-    let around = |d: usize| match explicit {
-        [] => (0, 0),
-        e => (
-            e.get(2 * d).copied().unwrap_or(0),
-            e.get(2 * d + 1).copied().unwrap_or(0),
-        ),
-    };
-    if let (Some(given), Some(wanted)) = (x[depth], f[2])
-        && (wanted == 0 || given % wanted != 0)
-    {
-        return invalid(format!(
-            "the depth of the input ({given}) is not a multiple of that of the filter ({wanted})"
-        ));
+fn beam_search(c: &mut Context<'_>) -> Result<Shapes> {
+    let batch = merge_dims(c.rank(0, 3)?[1], c.rank(1, 1)?[0])?;
+    let paths = c.attrs().size("top_paths")?;
+    let mut out = Shapes::new();
+    for part in [shape([None, Some(2)]), shape([None]), shape([Some(2)])] {
+        out.extend(std::iter::repeat_n(part, paths));
     }
-    let side = |d: usize, size: Option<usize>| {
-        window(
-            x[d],
-            size,
-            positive(strides, d)?,
-            positive(dilations, d)?,
-            padding,
-            around(d),
-        )
-    };
-    let (rows, columns) = (side(height, f[0])?, side(width, f[1])?);
-    one(PartialShape::from_dims(match nchw {
-        true => [x[0], f[3], rows, columns],
-        false => [x[0], rows, columns, f[3]],
-    }))
+    out.push(shape([batch, Some(paths)]));
+    Ok(out)
 }
 
-fn pool(c: &mut Context<'_>) -> Result<Shapes> {
-    let input = c.with_rank(0, 4)?;
-    let x = input.dims().unwrap_or_default();
-    let (sizes, strides) = (c.attrs().ints("ksize")?, c.attrs().ints("strides")?);
-    let padding = c.attrs().str("padding")?;
-    let explicit = c.attrs().ints("explicit_paddings").unwrap_or_default();
-    let mut out = Vec::new();
-    for d in 0..4 {
-        let around = (
-            explicit.get(2 * d).copied().unwrap_or(0),
-            explicit.get(2 * d + 1).copied().unwrap_or(0),
-        );
-        let size = Some(positive(sizes, d)?);
-        out.push(window(
-            x[d],
-            size,
-            positive(strides, d)?,
-            1,
-            padding,
-            around,
-        )?);
+/// Input 0, and the shape of the ranges: one for all, or one for each place along `axis`.
+fn quantized(
+    c: &Context<'_>,
+    ends: std::ops::Range<usize>,
+) -> Result<(PartialShape, PartialShape)> {
+    let axis = c.attrs().int("axis").unwrap_or(-1);
+    if axis < -1 {
+        return invalid(format!("axis should be at least -1, got {axis}"));
     }
-    one(PartialShape::from_dims(out))
-}
-
-fn top_k(c: &mut Context<'_>) -> Result<Shapes> {
+    let rank = usize::from(axis != -1);
+    let mut range = PartialShape::unknown();
+    for i in ends {
+        range = merge(&range, &c.with_rank(i, rank)?)?;
+    }
     let input = c.input(0);
-    let k = c.known_int(1).and_then(|k| usize::try_from(k).ok());
-    let shape = match input.dims() {
-        Some([lead @ .., _]) => PartialShape::from_dims(lead.iter().copied().chain([k])),
-        Some([]) => return invalid("the input must have at least one dimension"),
-        None => PartialShape::unknown(),
-    };
-    Ok(smallvec![shape; 2])
+    if axis >= 0 {
+        let at = axis as usize;
+        c.at_least(0, at.saturating_add(1))?;
+        let along = input.dims().and_then(|d| d[at]);
+        merge_dims(along, range.dims().and_then(|d| d[0]))?;
+    }
+    Ok((input, range))
+}
+
+fn candidates(c: &mut Context<'_>) -> Result<Shapes> {
+    let (sampled, given) = (c.attrs().int("num_sampled")?, c.attrs().int("num_true")?);
+    if sampled <= 0 {
+        return invalid("num_sampled must be positive");
+    }
+    let rows = c.rank(0, 2)?[0];
+    let samples = shape([size(sampled)?]);
+    Ok(smallvec![
+        samples.clone(),
+        shape([rows, size(given)?]),
+        samples
+    ])
 }

@@ -214,3 +214,14 @@ fn pairwise(
     let at = |v: &[Option<i64>], i: usize| if v.len() == 1 { v[0] } else { v[i] };
     Some((0..n).map(|i| apply(at(&a, i)?, at(&b, i)?)).collect())
 }
+
+/// The only element of a constant, as a number.
+pub(super) fn number(value: &Tensor) -> Option<f64> {
+    Some(match value.dtype() {
+        DType::Float => value.scalar_value::<f32>().ok()?.into(),
+        DType::Double => value.scalar_value::<f64>().ok()?,
+        DType::Half => value.scalar_value::<half::f16>().ok()?.into(),
+        DType::BFloat16 => value.scalar_value::<half::bf16>().ok()?.into(),
+        _ => return None,
+    })
+}
