@@ -14,6 +14,7 @@ os.environ.setdefault("TF_CPP_MIN_LOG_LEVEL", "3")
 os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
+import mixed
 import numpy as np
 import tasks
 
@@ -147,7 +148,7 @@ def main():
         passed, failed = (passed + 1, failed) if problem is None else (passed, failed + 1)
         print("%-4s %s %s" % ("ok" if problem is None else "FAIL", name, note if problem is None else problem), flush=True)
 
-    programs = [train, loops, queues]
+    programs = [train, loops, queues] + mixed.PROGRAMS
     tf.disable_control_flow_v2()
     want = {program.__name__: program(tf, Single(tf)) for program in programs}
     for name, sides in MIXTURES.items():
