@@ -12,7 +12,7 @@ use crate::{
     Result, Status, attr_text,
 };
 use downpour_tensor::DType;
-use std::collections::{HashMap, HashSet};
+use std::collections::{BTreeMap, HashMap, HashSet};
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -66,6 +66,26 @@ impl Functions {
         let known = |name: &String| self.definitions.contains_key(name);
         other.definitions.keys().all(known)
             && (other.gradients.keys()).all(|name| self.gradients.contains_key(name))
+    }
+
+    /// `name` and every function that its body reaches, by name.
+    pub fn reachable(&self, name: &str) -> BTreeMap<String, Arc<FunctionDef>> {
+        let mut found = BTreeMap::new();
+        let mut left = vec![name.to_owned()];
+        while let Some(name) = left.pop() {
+            let Some(definition) = self.definitions.get(&name) else {
+                continue;
+            };
+            if found.insert(name.clone(), definition.clone()).is_some() {
+                continue;
+            }
+            left.extend(self.gradients.get(&name).cloned());
+            for node in &definition.nodes {
+                left.push(node.op.clone());
+                named_in(&node.attrs, &mut left);
+            }
+        }
+        found
     }
 
     /// Instantiates `name` with the attributes of a call.
@@ -535,4 +555,18 @@ pub(crate) fn prune(graph: &Graph, control_rets: &[Arc<str>]) -> Graph {
         stack.extend(node.control_inputs.iter().copied());
     }
     graph.subgraph(&keep)
+}
+/// The functions that attributes name.
+fn named_in(attrs: &Attrs, out: &mut Vec<String>) {
+    let mut one = |function: &crate::FunctionRef| {
+        out.push(function.name.clone());
+        named_in(&function.attrs, out);
+    };
+    for (_, value) in attrs.0.iter() {
+        match value {
+            AttrValue::Func(function) => one(function),
+            AttrValue::List(AttrList::Func(functions)) => functions.iter().for_each(&mut one),
+            _ => {}
+        }
+    }
 }

@@ -4,6 +4,7 @@ use crate::Peers;
 use crate::missing::{Missing, reason};
 use crate::task::{Canceller, Done, GraphOptions, NewSession, Reply, StepEnd, StepStart, Task};
 use downpour_graph::{Code, Graph, Result, Status};
+use downpour_tensor::Tensor;
 use downpour_wire::messages::{
     CleanupAllRequest, CleanupGraphRequest, CreateWorkerSessionRequest, DeleteWorkerSessionRequest,
     DeregisterGraphRequest, DeviceAttributes, ExecutorOptions, GetStatusResponse,
@@ -88,6 +89,55 @@ impl RemoteTask {
         })
     }
 
+    /// Runs a registered graph that is fed and fetched by rendezvous keys, and cleans up after it:
+    /// nobody else knows the step. Dropping the future ends the step.
+    pub fn call_graph(
+        &self,
+        session: &str,
+        graph: u64,
+        send: Vec<(String, Tensor)>,
+        recv_key: Vec<String>,
+    ) -> Reply<Vec<Tensor>> {
+        let step_id = (self.random)() >> 1;
+        let request = self.handle(graph).map(|graph_handle| RunGraphRequest {
+            session_handle: session.to_owned(),
+            create_worker_session_called: true,
+            graph_handle,
+            step_id: step_id as i64,
+            send,
+            recv_key: recv_key.clone(),
+            store_errors_in_response_body: true,
+            request_id: (self.random)() as i64,
+            ..Default::default()
+        });
+        let (peers, name) = (self.peers.clone(), self.name.clone());
+        let over = CleanUp {
+            peers: peers.clone(),
+            name: name.clone(),
+            step_id,
+        };
+        Box::pin(async move {
+            let _over = over;
+            let (mut client, request) = (peers.client(&name)?, request?.encode()?);
+            let call = async {
+                let reply = client.run_graph(request).await;
+                reply.map_err(|e| peers.failed(&name, &e))
+            };
+            let reply = peers.watched(&name, call).await?;
+            let reply = RunGraphResponse::decode(reply.into_inner(), &Budget::default())?;
+            if let Some(error) = reply.error {
+                return Err(error);
+            }
+            let mut given: HashMap<String, Tensor> = reply.recv.into_iter().collect();
+            let value = |key: &String| {
+                given
+                    .remove(key)
+                    .ok_or_else(|| Status::internal(format!("Could not find key: {key}")))
+            };
+            recv_key.iter().map(value).collect()
+        })
+    }
+
     fn handle(&self, graph: u64) -> Result<String> {
         self.graphs
             .lock()
@@ -96,6 +146,32 @@ impl RemoteTask {
             .cloned()
             .ok_or_else(|| Status::aborted(format!("Graph handle is not found: {graph:016x}")))
     }
+}
+
+/// Cleans a step up on a task when it is dropped.
+struct CleanUp {
+    peers: Arc<Peers>,
+    name: String,
+    step_id: u64,
+}
+
+impl Drop for CleanUp {
+    fn drop(&mut self) {
+        cleanup(&self.peers, &self.name, self.step_id);
+    }
+}
+
+fn cleanup(peers: &Peers, name: &str, step_id: u64) {
+    let request = CleanupGraphRequest {
+        step_id: step_id as i64,
+    };
+    let client = peers.client(name);
+    peers.spawn(async move {
+        if let (Ok(mut client), Ok(request)) = (client, request.encode()) {
+            let farewell = client.cleanup_graph(request);
+            let _ = tokio::time::timeout(FAREWELL, farewell).await;
+        }
+    });
 }
 
 impl Task for RemoteTask {
@@ -250,16 +326,7 @@ impl Task for RemoteTask {
     }
 
     fn cleanup_step(&self, step_id: u64) {
-        let request = CleanupGraphRequest {
-            step_id: step_id as i64,
-        };
-        let client = self.peers.client(&self.name);
-        self.peers.spawn(async move {
-            if let (Ok(mut client), Ok(request)) = (client, request.encode()) {
-                let farewell = client.cleanup_graph(request);
-                let _ = tokio::time::timeout(FAREWELL, farewell).await;
-            }
-        });
+        cleanup(&self.peers, &self.name, step_id);
     }
 
     fn cleanup_all(&self, containers: &[String]) -> Reply<()> {

@@ -319,7 +319,7 @@ impl Caller {
             step_resources: parent.step_resources.clone(),
             cancellation,
             rendezvous: Arc::default(),
-            remote: None,
+            remote: parent.remote.clone(),
             trace: parent.trace.clone(),
             depth: parent.depth + 1,
             functions: parent.functions.clone(),

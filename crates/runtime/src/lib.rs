@@ -34,7 +34,7 @@ pub use fuse::ScalarOp;
 pub use kernel::{AsyncKernel, AsyncOp, Built, Kernel, KernelBuilder, NodeInfo, OpContext, Value};
 pub use plan::{CompileEnv, KernelCache, Plan};
 pub use registry::{Factory, Registration, Registry};
-pub use rendezvous::{Delivery, Receiver, RemoteSource, Rendezvous};
+pub use rendezvous::{Delivery, Receiver, RemoteCall, RemoteSource, Rendezvous, Results};
 pub use resource::{Resource, ResourceManager};
 pub use timer::Timer;
 pub use trace::{NodeTrace, Trace};

@@ -2,8 +2,8 @@
 //! waits (the receiver as a callback, never as a thread).
 
 use crate::StepEnv;
-use downpour_graph::{Result, Status};
-use downpour_tensor::Tensor;
+use downpour_graph::{FunctionRef, Result, Status};
+use downpour_tensor::{DType, Tensor};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
 
@@ -22,6 +22,25 @@ pub trait RemoteSource: Send + Sync {
     /// Calls `receiver` once: with the value of `key`, or when it cannot come, or when the step
     /// is cancelled.
     fn recv(&self, env: &StepEnv, key: &str, receiver: Receiver);
+
+    /// Runs a function on another task and calls `done` once, as [`RemoteSource::recv`] does.
+    fn call(&self, env: &StepEnv, call: RemoteCall, done: Results);
+}
+
+/// Takes the results of a function, or why there are none.
+pub type Results = Box<dyn FnOnce(Result<Vec<Tensor>>) + Send>;
+
+/// A function to run on another task.
+#[derive(Clone, Debug)]
+pub struct RemoteCall {
+    /// Full name of the device.
+    pub target: String,
+    /// The function, in the session's library.
+    pub function: FunctionRef,
+    /// Its arguments.
+    pub args: Vec<Tensor>,
+    /// Types of its results.
+    pub ret_types: Vec<DType>,
 }
 
 enum Waiting {

@@ -9,6 +9,7 @@
 mod budget;
 pub mod codec;
 mod graph_def;
+mod list_metadata;
 pub mod messages;
 mod op_def;
 mod scan;
@@ -46,6 +47,7 @@ pub mod control;
 
 pub use budget::{Budget, Exhausted, Meter};
 pub use graph_def::{decode_graph, encode_graph, encode_graph_def, to_graph_def};
+pub use list_metadata::ListMetadata;
 pub use messages::WireMessage;
 pub use shape_proto::{
     decode_partial_shape, decode_shape, encode_dims, encode_partial_shape, encode_shape,

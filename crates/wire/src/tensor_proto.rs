@@ -7,6 +7,7 @@ use crate::budget::{Exhausted, Meter};
 use crate::proto::{
     ResourceHandleProto, TensorProto, VariantTensorDataProto, resource_handle_proto::DtypeAndShape,
 };
+use crate::scan::{Kind, ScanError, scan};
 use crate::{decode_partial_shape, decode_shape, encode_partial_shape, encode_shape};
 use bytes::{BufMut as _, Bytes, BytesMut};
 use downpour_graph::Status;
@@ -65,6 +66,15 @@ impl From<TensorProtoError> for Status {
 
 /// Checks and takes over a tensor. Its elements are windows on the message where that is possible.
 pub fn decode_tensor(proto: TensorProto, meter: &mut Meter) -> Result<Tensor, TensorProtoError> {
+    decode_inner(proto, meter, 0)
+}
+
+/// A tensor inside so many variants.
+fn decode_inner(
+    proto: TensorProto,
+    meter: &mut Meter,
+    depth: u32,
+) -> Result<Tensor, TensorProtoError> {
     let dtype =
         DType::from_number(proto.dtype).map_err(|_| TensorProtoError::DType(proto.dtype))?;
     let shape = match &proto.tensor_shape {
@@ -83,7 +93,7 @@ pub fn decode_tensor(proto: TensorProto, meter: &mut Meter) -> Result<Tensor, Te
     match (dtype, dtype.size()) {
         (DType::String, _) => decode_strings(proto, shape, n),
         (DType::Resource, _) => decode_resources(proto, shape, n),
-        (DType::Variant, _) => decode_variants(proto, shape, n, meter),
+        (DType::Variant, _) => decode_variants(proto, (shape, n), meter, depth),
         (_, Some(size)) if !proto.tensor_content.is_empty() => {
             decode_content(proto.tensor_content, dtype, shape, size)
         }
@@ -233,17 +243,30 @@ fn unpack(content: Bytes, n: usize) -> Option<Vec<Bytes>> {
     Some(lengths.into_iter().map(|len| data.split_to(len)).collect())
 }
 
-/// Variants that are plain data: an iterator's state, which is written down and read again.
-/// Others are understood by their own process only.
+/// Variants that are plain data: lists, optional values, an iterator's state. Others are
+/// understood by their own process only.
 fn decode_variants(
     proto: TensorProto,
-    shape: Shape,
-    n: usize,
+    (shape, n): (Shape, usize),
     meter: &mut Meter,
+    depth: u32,
 ) -> Result<Tensor, TensorProtoError> {
+    let broken = || TensorProtoError::Packed(DType::Variant);
     let mut out = Vec::new();
-    for value in proto.variant_val {
-        out.push(decode_variant(value, meter)?);
+    if proto.tensor_content.is_empty() {
+        for value in proto.variant_val {
+            out.push(decode_at(value, meter, depth)?);
+        }
+    } else {
+        for value in unpack(proto.tensor_content, n).ok_or_else(broken)? {
+            // The look at the whole message saw these only as bytes.
+            scan(&value, Kind::Variant, meter).map_err(|e| match e {
+                ScanError::Exhausted(e) => TensorProtoError::Exhausted(e),
+                ScanError::Malformed => broken(),
+            })?;
+            let value = VariantTensorDataProto::decode(value).map_err(|_| broken())?;
+            out.push(decode_at(value, meter, depth)?);
+        }
     }
     if out.len() != n {
         let given = out.len();
@@ -260,11 +283,22 @@ pub fn decode_variant(
     value: VariantTensorDataProto,
     meter: &mut Meter,
 ) -> Result<Variant, TensorProtoError> {
-    if value.type_name != ITERATOR_STATE {
+    decode_at(value, meter, 0)
+}
+
+fn decode_at(
+    value: VariantTensorDataProto,
+    meter: &mut Meter,
+    depth: u32,
+) -> Result<Variant, TensorProtoError> {
+    if !PLAIN.contains(&value.type_name.as_str()) {
         let name = value.type_name.chars().take(100).collect();
         return Err(TensorProtoError::Variant(name));
     }
-    let tensors = value.tensors.into_iter().map(|t| decode_tensor(t, meter));
+    // A list may hold lists, each a message of its own.
+    meter.depth(depth + 1)?;
+    let tensors = value.tensors.into_iter();
+    let tensors = tensors.map(|t| decode_inner(t, meter, depth + 1));
     Ok(Variant::new(Encoded {
         type_name: value.type_name,
         metadata: value.metadata,
@@ -272,8 +306,17 @@ pub fn decode_variant(
     }))
 }
 
-/// The type name of an iterator's state.
-const ITERATOR_STATE: &str = "tensorflow::Iterator";
+/// The types whose values consist of tensors and nothing else.
+const PLAIN: [&str; 4] = [
+    "tensorflow::Iterator",
+    "tensorflow::TensorList",
+    "tensorflow::data::Optional",
+    "RaggedTensorVariant",
+];
+
+/// How deep lists in lists may be to leave the process: TensorFlow's own recursion ends somewhere
+/// as well, and ours refuses more than [`Budget::attr_depth`](crate::Budget).
+const MAX_NESTED: u32 = 24;
 
 /// A resource handle out of its message.
 pub fn decode_handle(proto: ResourceHandleProto) -> ResourceHandle {
@@ -320,6 +363,10 @@ pub fn encode_handle(handle: &ResourceHandle) -> ResourceHandleProto {
 /// A tensor as TensorFlow's services send it: everything in `tensor_content`, numbers by
 /// reference. Only variants that are plain data leave the process.
 pub fn encode_tensor(tensor: &Tensor) -> Result<TensorProto, Status> {
+    encode_inner(tensor, 0)
+}
+
+fn encode_inner(tensor: &Tensor, depth: u32) -> Result<TensorProto, Status> {
     let tensor_content = if let Some(buffer) = tensor.buffer() {
         buffer.to_bytes()
     } else if let Ok(strings) = tensor.as_strings() {
@@ -332,15 +379,11 @@ pub fn encode_tensor(tensor: &Tensor) -> Result<TensorProto, Status> {
         pack(&encoded)
     } else {
         let variants = tensor.as_variants().unwrap_or_default();
-        return Ok(TensorProto {
-            dtype: tensor.dtype().number(),
-            tensor_shape: Some(encode_shape(tensor.shape())),
-            variant_val: variants
-                .iter()
-                .map(encode_variant)
-                .collect::<Result<_, _>>()?,
-            ..Default::default()
-        });
+        let mut encoded = Vec::with_capacity(variants.len());
+        for variant in variants {
+            encoded.push(encode_at(variant, depth)?.encode_to_vec().into());
+        }
+        pack(&encoded)
     };
     Ok(TensorProto {
         dtype: tensor.dtype().number(),
@@ -352,13 +395,23 @@ pub fn encode_tensor(tensor: &Tensor) -> Result<TensorProto, Status> {
 
 /// The message of one variant, if it may leave the process.
 pub fn encode_variant(variant: &Variant) -> Result<VariantTensorDataProto, Status> {
+    encode_at(variant, 0)
+}
+
+fn encode_at(variant: &Variant, depth: u32) -> Result<VariantTensorDataProto, Status> {
+    if depth >= MAX_NESTED {
+        return Err(Status::unimplemented(format!(
+            "variants that are {MAX_NESTED} levels deep cannot be sent to another process"
+        )));
+    }
     let Some(encoded) = variant.0.encoded() else {
         return Err(Status::unimplemented(format!(
             "a variant of type '{}' cannot be sent to another process",
             variant.0.type_name()
         )));
     };
-    let tensors = encoded.tensors.iter().map(encode_tensor);
+    let tensors = encoded.tensors.iter();
+    let tensors = tensors.map(|t| encode_inner(t, depth + 1));
     Ok(VariantTensorDataProto {
         type_name: encoded.type_name,
         metadata: encoded.metadata,
@@ -657,7 +710,7 @@ mod tests {
     struct Opaque;
     impl VariantValue for Opaque {
         fn type_name(&self) -> &str {
-            "tensorflow::TensorList"
+            "tensorflow::TensorMap"
         }
         fn as_any(&self) -> &dyn std::any::Any {
             self
@@ -668,19 +721,91 @@ mod tests {
     fn variants_stay_in_their_process() {
         let e = encode_tensor(&Tensor::variant(Variant::new(Opaque))).unwrap_err();
         assert_eq!(e.code, Code::Unimplemented);
-        assert!(e.message.contains("'tensorflow::TensorList'"));
+        assert!(e.message.contains("'tensorflow::TensorMap'"));
         let e = decode(TensorProto {
             variant_val: vec![VariantTensorDataProto {
-                type_name: "tensorflow::TensorList".into(),
+                type_name: "tensorflow::TensorMap".into(),
                 ..Default::default()
             }],
             ..proto(DType::Variant, &[])
         });
         let e = Status::from(e.unwrap_err());
         assert_eq!(e.code, Code::Unimplemented);
-        assert!(e.message.contains("'tensorflow::TensorList'"));
+        assert!(e.message.contains("'tensorflow::TensorMap'"));
         let empty = decode(proto(DType::Variant, &[0])).unwrap();
         assert_eq!(encode_tensor(&empty).unwrap().tensor_content, "");
+    }
+
+    /// What TensorFlow 2.21's `tf.io.serialize_tensor` makes of a list of three reserved vectors
+    /// of two floats, of which the second is set.
+    const LIST: &str = "081512002241400a1674656e736f72666c6f773a3a54656e736f724c697374121202000201ffffffffffffffffff01120208021a1208011204120208022a080000803f00000040";
+
+    fn bytes(hex: &str) -> Bytes {
+        let digits = hex.as_bytes().chunks(2);
+        let byte = |d: &[u8]| u8::from_str_radix(std::str::from_utf8(d).unwrap(), 16).unwrap();
+        digits.map(byte).collect::<Vec<u8>>().into()
+    }
+
+    #[test]
+    fn lists_come_and_go_as_tensorflow_writes_them() {
+        let list = decode(TensorProto::decode(bytes(LIST)).unwrap()).unwrap();
+        let variants = list.as_variants().unwrap();
+        let encoded: &Encoded = variants[0].downcast().unwrap();
+        assert_eq!(encoded.type_name, "tensorflow::TensorList");
+        assert_eq!(encoded.metadata[..4], [2, 0, 2, 1]);
+        assert_eq!(encoded.tensors[0].as_slice::<f32>().unwrap(), [1.0, 2.0]);
+        // Inside, values are bytes rather than numbers; the rest is the same to the byte.
+        let again = encode_tensor(&list).unwrap().encode_to_vec();
+        let want = bytes(LIST);
+        assert_eq!(again.len(), want.len());
+        assert_eq!(again[..want.len() - 10], want[..want.len() - 10]);
+        let same = decode(TensorProto::decode(again.as_slice()).unwrap()).unwrap();
+        let encoded: &Encoded = same.as_variants().unwrap()[0].downcast().unwrap();
+        assert_eq!(encoded.tensors[0].as_slice::<f32>().unwrap(), [1.0, 2.0]);
+    }
+
+    #[test]
+    fn lists_in_lists_are_followed_only_so_deep() {
+        let nested = |levels: u32| {
+            let mut inner = Tensor::scalar(1i32);
+            for _ in 0..levels {
+                inner = Tensor::variant(Variant::new(Encoded {
+                    type_name: "tensorflow::TensorList".into(),
+                    metadata: Bytes::new(),
+                    tensors: vec![inner],
+                }));
+            }
+            inner
+        };
+        let fine = encode_tensor(&nested(20)).unwrap();
+        assert!(decode(fine).is_ok());
+        let e = encode_tensor(&nested(30)).unwrap_err();
+        assert_eq!(e.code, Code::Unimplemented);
+        // A peer that sends more, one message inside the other.
+        let mut hostile = TensorProto::default();
+        for _ in 0..40 {
+            let value = VariantTensorDataProto {
+                type_name: "tensorflow::TensorList".into(),
+                tensors: vec![hostile],
+                ..Default::default()
+            };
+            hostile = TensorProto {
+                tensor_content: pack(&[value.encode_to_vec().into()]),
+                ..proto(DType::Variant, &[])
+            };
+        }
+        assert!(matches!(
+            decode(hostile).unwrap_err(),
+            TensorProtoError::Exhausted(_)
+        ));
+        let broken = TensorProto {
+            tensor_content: Bytes::from_static(&[2, 0xff, 0xff]),
+            ..proto(DType::Variant, &[])
+        };
+        assert_eq!(
+            decode(broken).unwrap_err(),
+            TensorProtoError::Packed(DType::Variant)
+        );
     }
 
     #[test]

@@ -6,6 +6,7 @@
 mod ending;
 mod lifecycle;
 mod partial;
+mod remote_functions;
 mod remote_rendezvous;
 mod roll;
 mod service;

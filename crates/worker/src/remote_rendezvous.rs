@@ -1,9 +1,10 @@
 //! Values that other tasks of a step send: each is asked for once, and the wait ends with the
 //! step.
 
+use crate::remote_functions::RemoteFunctions;
 use downpour_graph::{Result, Status};
 use downpour_net::Peers;
-use downpour_runtime::{Delivery, Receiver, RemoteSource, StepEnv};
+use downpour_runtime::{Delivery, Receiver, RemoteCall, RemoteSource, Results, StepEnv};
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -11,30 +12,49 @@ use std::sync::Arc;
 pub(crate) struct PeerSource {
     pub(crate) peers: Arc<Peers>,
     pub(crate) random: fn() -> u64,
+    pub(crate) functions: Arc<RemoteFunctions>,
 }
 
 impl RemoteSource for PeerSource {
     fn recv(&self, env: &StepEnv, key: &str, receiver: Receiver) {
+        let call = self
+            .peers
+            .recv_tensor(env.step_id, key, (self.random)() as i64);
+        let call = async move { call.await.map(|tensor| Delivery { tensor }) };
+        self.wait(env, call, receiver);
+    }
+
+    fn call(&self, env: &StepEnv, call: RemoteCall, done: Results) {
+        let call = self.functions.clone().call(env, call);
+        self.wait(env, call, done);
+    }
+}
+
+impl PeerSource {
+    /// Waits for a call, or for the end of the step, which ends the call.
+    fn wait<T: Send + 'static>(
+        &self,
+        env: &StepEnv,
+        call: impl Future<Output = Result<T>> + Send + 'static,
+        receiver: Box<dyn FnOnce(Result<T>) + Send>,
+    ) {
         // Whichever of answer and cancellation comes first takes the receiver.
         let receiver = Arc::new(Mutex::new(Some(receiver)));
         let finish = {
             let (receiver, device) = (receiver.clone(), env.device.clone());
-            move |outcome: Result<Delivery>| {
+            move |outcome: Result<T>| {
                 if let Some(receiver) = receiver.lock().take() {
                     // What waits for the value may take long: not on a network thread.
                     device.spawn(move || receiver(outcome));
                 }
             }
         };
-        let call = self
-            .peers
-            .recv_tensor(env.step_id, key, (self.random)() as i64);
         let cancellation = env.cancellation.clone();
         let (token_tx, token_rx) = tokio::sync::oneshot::channel();
         let answered = {
             let (finish, cancellation) = (finish.clone(), cancellation.clone());
             async move {
-                let outcome = call.await.map(|tensor| Delivery { tensor });
+                let outcome = call.await;
                 if let Ok(token) = token_rx.await {
                     cancellation.deregister(token);
                 }

@@ -3,6 +3,7 @@
 
 use crate::lifecycle::{Bounds, Effect, Event, Lifecycle, Parts, RunId, Start};
 use crate::partial::LocalPartialStep;
+use crate::remote_functions::RemoteFunctions;
 use crate::remote_rendezvous::PeerSource;
 use crate::roll::{Attendance, Roll};
 use crate::stats::device_stats;
@@ -112,9 +113,9 @@ impl Begun {
         let cancellation = self.cancellation.clone();
         let mut env = StepEnv::new(step_id, self.session.device.clone(), cancellation);
         env.functions = Some(self.session.functions.clone());
+        env.remote = Some(self.session.remote.clone());
         if let Some(place) = &self.place {
             env.rendezvous = place.clone();
-            env.remote = Some(self.session.remote.clone());
         }
         env
     }
@@ -241,6 +242,7 @@ impl Worker {
             device,
             functions: Arc::new(functions),
             remote: Arc::new(PeerSource {
+                functions: RemoteFunctions::new(&session.handle, peers.clone(), config.random),
                 peers,
                 random: config.random,
             }),

@@ -1,8 +1,11 @@
 //! Calls of functions: `PartitionedCall` and its relatives, and what stands in for values of
 //! branches that were not taken.
 
+use crate::list::travel::revived;
 use downpour_graph::{Attrs, DeviceName, FunctionRef, Result, Status};
-use downpour_runtime::{AsyncOp, Built, Callee, Caller, KernelBuilder, Registry, call_op};
+use downpour_runtime::{
+    AsyncOp, Built, Callee, Caller, KernelBuilder, Registry, RemoteCall, call_op, checked_outputs,
+};
 use downpour_tensor::{Shape, Tensor};
 use std::sync::Arc;
 
@@ -91,24 +94,57 @@ fn symbolic_gradient(b: &KernelBuilder<'_>) -> Result<Built> {
     Built::waiting(move |op| call_op(op, &callee, 0))
 }
 
-/// A call on the device that input 0 names, which must be this one.
+/// A call on the device that input 0 names; what the name leaves open is as here.
 fn remote_call(b: &KernelBuilder<'_>) -> Result<Built> {
-    let callee = b.callee("f")?;
+    let (callee, function) = (b.callee("f")?, b.attrs().func("f")?.clone());
     let own = DeviceName::parse(&b.device.name).map_err(|e| Status::internal(e.to_string()))?;
     Built::waiting(move |op| {
         let target = op.input(0).and_then(|t| {
             let name = t.as_strings()?.first().cloned().unwrap_or_default();
             let name = String::from_utf8_lossy(&name).into_owned();
             match DeviceName::parse(&name) {
-                Ok(wanted) if wanted.intersects(&own) => Ok(()),
-                _ => Err(Status::invalid_argument(format!("{name} unknown device."))),
+                Ok(wanted) => Ok((wanted.or(&own), name)),
+                Err(_) => Err(Status::invalid_argument(format!("{name} unknown device."))),
             }
         });
         match target {
-            Ok(()) => call_op(op, &callee, 1),
+            Ok((target, _)) if target.intersects(&own) => call_op(op, &callee, 1),
+            Ok((target, _)) if target.task_name() != own.task_name() => {
+                call_elsewhere(op, target.to_string(), &function)
+            }
+            Ok((_, name)) => op.finish(Err(Status::invalid_argument(format!(
+                "{name} unknown device."
+            )))),
             Err(e) => op.finish(Err(e)),
         }
     })
+}
+
+fn call_elsewhere(mut op: AsyncOp, target: String, function: &FunctionRef) {
+    let env = op.env().clone();
+    let Some(remote) = env.remote.clone() else {
+        let unknown = Status::invalid_argument(format!("{target} unknown device."));
+        return op.finish(Err(unknown));
+    };
+    let args = (1..op.inputs.len()).map(|i| op.take(i));
+    let args = match args.collect::<Result<Vec<_>>>() {
+        Ok(args) => args,
+        Err(e) => return op.finish(Err(e)),
+    };
+    let types = op.info().node.output_types.iter();
+    let call = RemoteCall {
+        target,
+        function: function.clone(),
+        args,
+        ret_types: types.map(|(dtype, _)| *dtype).collect(),
+    };
+    let done = move |outcome: Result<Vec<Tensor>>| {
+        let outcome = outcome
+            .and_then(|outputs| outputs.into_iter().map(revived).collect())
+            .and_then(|outputs| checked_outputs(&op, outputs));
+        op.finish(outcome);
+    };
+    remote.call(&env, call, Box::new(done));
 }
 
 /// A value of the right type for an output that the branch taken does not have; its dimensions

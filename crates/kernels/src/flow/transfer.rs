@@ -1,6 +1,7 @@
 //! `_Send` and `_Recv`: hand-over of a tensor through the step's rendezvous, or from the task
 //! that has it.
 
+use crate::list::travel::revived;
 use downpour_graph::{DeviceName, Result, Status};
 use downpour_runtime::{Built, Delivery, KernelBuilder, Registry, Value};
 use smallvec::smallvec;
@@ -49,7 +50,7 @@ fn recv(b: &KernelBuilder<'_>) -> Result<Built> {
         let finish = move |delivery: Result<Delivery>| {
             op.finish_values(delivery.and_then(|d| match d.tensor {
                 None => Ok(smallvec![None]),
-                Some(t) if t.dtype() == dtype => Ok(smallvec![Some(Value::Tensor(t))]),
+                Some(t) if t.dtype() == dtype => Ok(smallvec![Some(Value::Tensor(revived(t)?))]),
                 Some(t) => Err(Status::invalid_argument(format!(
                     "a tensor of type {} was sent where {dtype} is received",
                     t.dtype()

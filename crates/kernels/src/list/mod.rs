@@ -12,6 +12,7 @@ mod shapes;
 mod stack;
 mod step;
 mod tensor_list;
+pub(crate) mod travel;
 mod values;
 
 use downpour_runtime::Registry;

@@ -1,9 +1,10 @@
 //! Optionals: values that hold a tuple of tensors, or nothing.
 
+use super::travel;
 use super::values::sum;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
-use downpour_tensor::{Tensor, Variant, VariantValue};
+use downpour_tensor::{Encoded, Tensor, Variant, VariantValue};
 use std::any::Any;
 use std::fmt;
 
@@ -54,6 +55,9 @@ impl VariantValue for Optional {
     }
     fn as_any(&self) -> &dyn Any {
         self
+    }
+    fn encoded(&self) -> Option<Encoded> {
+        Some(travel::optional(self))
     }
 }
 

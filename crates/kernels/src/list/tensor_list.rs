@@ -2,11 +2,14 @@
 //! new list; one that nobody else holds is changed in place.
 
 use super::shapes::merge;
+use super::travel;
 use super::values::zeros;
 use crate::args;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Device, OpContext};
-use downpour_tensor::{DType, PartialShape, Shape, ShapeError, Tensor, Variant, VariantValue};
+use downpour_tensor::{
+    DType, Encoded, PartialShape, Shape, ShapeError, Tensor, Variant, VariantValue,
+};
 use std::any::Any;
 use std::fmt;
 use std::sync::Arc;
@@ -35,6 +38,9 @@ impl VariantValue for TensorList {
     }
     fn as_any(&self) -> &dyn Any {
         self
+    }
+    fn encoded(&self) -> Option<Encoded> {
+        Some(travel::list(self))
     }
 }
 

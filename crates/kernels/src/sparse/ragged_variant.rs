@@ -5,9 +5,10 @@ use super::form::shown;
 use crate::args::{int_tensor, ints, shape_of};
 use crate::array::units::{Unit, with_unit};
 use crate::types::INDEX;
+use bytes::Bytes;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
-use downpour_tensor::{DType, Shape, Tensor, Variant, VariantValue};
+use downpour_tensor::{DType, Encoded, Shape, Tensor, Variant, VariantValue};
 use std::any::Any;
 
 pub(crate) fn register(r: &mut Registry) {
@@ -40,6 +41,27 @@ impl VariantValue for Ragged {
     }
     fn as_any(&self) -> &dyn Any {
         self
+    }
+    fn encoded(&self) -> Option<Encoded> {
+        let mut tensors = self.splits.clone();
+        tensors.push(self.values.clone());
+        Some(Encoded {
+            type_name: self.type_name().to_owned(),
+            metadata: Bytes::new(),
+            tensors,
+        })
+    }
+}
+
+impl Ragged {
+    /// A ragged tensor that another task sent.
+    pub(crate) fn decoded(encoded: &Encoded) -> Option<Ragged> {
+        let (values, splits) = encoded.tensors.split_last()?;
+        let is_split = |t: &Tensor| t.rank() == 1 && INDEX.contains(&t.dtype());
+        splits.iter().all(is_split).then(|| Ragged {
+            splits: splits.to_vec(),
+            values: values.clone(),
+        })
     }
 }
 
