@@ -26,6 +26,7 @@ KNOWN = {
     "array/MatrixDiagPartV2/*": "TensorFlow's gradient aligns the diagonals otherwise than the op",
     "array/MatrixDiagV2/*": "as MatrixDiagPartV2",
     "array/MatrixSetDiagV2/*": "as MatrixDiagPartV2",
+    "nn/DepthwiseConv2dNative*/empty_batch_*": "TensorFlow's kernel leaves the filter's gradient as the memory was",
     "nn/MaxPool/window_too_big": "TensorFlow's kernel leaves part of its result as the memory was",
 }
 
@@ -57,7 +58,6 @@ class Question:
             fetches = self.last_step(fetches)
         self.ys = [t for t in dict.fromkeys(tensors_of(tf, fetches)) if differentiable(t)]
         self.xs = [t for t in self.feeds if differentiable(t)] + list(variables_of(tf, self.graph))
-        self.rng = np.random.RandomState(zlib.crc32(case.name.encode()) & 0x7FFFFFFF)
 
     def last_step(self, steps):
         """The last step with something to differentiate; those before it are run for what they leave."""
@@ -70,25 +70,33 @@ class Question:
         return []
 
     def begin_with(self, tensors):
-        """Placeholders for the tensors' gradients."""
+        """Random gradients of the tensors, the same for both sides and in every run."""
+        tf, out = self.tf, []
         with self.graph.as_default():
-            return [self.tf.placeholder(t.dtype.base_dtype, name="begin_with_%d" % i) for i, t in enumerate(tensors)]
+            for i, t in enumerate(tensors):
+                handle = t.dtype == tf.resource
+                dtype = tf.as_dtype(t.op.get_attr("dtype")) if handle else t.dtype.base_dtype
+                shape = tf.raw_ops.VariableShape(input=t) if handle else tf.shape(t)
 
-    def random(self, value):
-        value = np.asarray(value)
-        out = self.rng.uniform(-1, 1, value.shape)
-        if value.dtype.kind == "c":
-            out = out + 1j * self.rng.uniform(-1, 1, value.shape)
-        return np.asarray(out).astype(value.dtype)
+                def draw(part):
+                    seed = [zlib.crc32(self.case.name.encode()) & 0x7FFFFFFF, 2 * i + part]
+                    return tf.random.stateless_uniform(shape, seed, -1, 1, dtype.real_dtype)
+                out.append(tf.complex(draw(0), draw(1)) if dtype.is_complex else draw(0))
+        return out
 
-    def start(self):
-        """A session in which the case has run; its outputs' values."""
-        session = self.tf.Session(graph=self.graph)
+    def session(self):
+        """A session in which everything has run that the case runs first."""
+        # A step runs once: optimizing and threads cost more than they bring.
+        config = self.tf.ConfigProto(inter_op_parallelism_threads=1, intra_op_parallelism_threads=1,
+                                     use_per_session_threads=False)
+        config.graph_options.rewrite_options.disable_meta_optimizer = True
+        config.graph_options.optimizer_options.opt_level = -1
+        session = self.tf.Session(graph=self.graph, config=config)
         for op in self.inits:
             session.run(op, self.feeds)
         for fetches, feeds in self.before:
             session.run(fetches, feeds)
-        return session, session.run(self.ys, self.feeds)
+        return session
 
     def ask(self, tool, def_before, request):
         """The builder's gradients, imported beside TensorFlow's; a list of None, tensors and IndexedSlices."""
@@ -164,62 +172,60 @@ def gradients(tf, tool, case, second=False):
     if problems or not both:
         return problems
     try:
-        session, values = q.start()
+        session = q.session()
     except tf.errors.OpError:
         return None
     with session:
-        feeds = dict(q.feeds)
-        feeds.update((d, q.random(v)) for d, v in zip(dys, values))
-        for d, x in zip(ddxs, q.xs):
-            feeds[d] = q.random(q.feeds.get(x, np.zeros(())))
-        ours = [g for _, _, g in both]
-        if refused:
-            return by_steps(q, session, both, feeds, dys)
+        theirs, ours = [w for _, w, _ in both], [g for _, _, g in both]
         try:
-            expected, found = session.run([[w for _, w, _ in both], ours], feeds)
+            if refused:
+                return by_steps(q, session, both, dys)
+            expected, found = session.run([theirs, ours], q.feeds)
         except tf.errors.OpError:
             try:
-                session.run([w for _, w, _ in both], feeds)
+                session.run([q.ys, dys] if refused else theirs, q.feeds)
             except tf.errors.OpError:
                 return None
             try:
-                session.run(ours, feeds)
+                session.run(ours, q.feeds)
             except tf.errors.OpError as e:
                 return ["Downpour's gradient fails: %s" % str(e).split("\n")[0]]
             return ["fails together only"]
     import compare
     for (x, _, _), w, g in zip(both, expected, found):
-        problems += ["%s: %s" % (x.name, d) for d in compare.differences(Wide(case, second), w, g)]
+        problems += ["%s: %s" % (x.name, d) for d in compare.differences(Wide(case, second, q.xs), w, g)]
     return problems
 
 
 class Wide:
     """The case's tolerance; twice differentiated, errors have grown."""
 
-    def __init__(self, case, second):
+    def __init__(self, case, second, xs):
         self.text = case.text
         self.rtol, self.atol = case.rtol, case.atol
         if second:
-            self.rtol, self.atol = max(case.rtol or 0, 1e-3), max(case.atol or 0, 1e-4)
+            small = any(x.dtype.size <= 2 for x in xs)
+            rtol, atol = (5e-2, 5e-2) if small else (1e-3, 1e-4)
+            self.rtol, self.atol = max(case.rtol or 0, rtol), max(case.atol or 0, atol)
 
 
-def by_steps(q, session, both, feeds, dys):
+def by_steps(q, session, both, dys):
     """Where TensorFlow's python refuses: the builder's gradients beside what small steps measure."""
-    problems = []
+    problems, plain = [], (q.tf.float32, q.tf.float64)
+    rng = np.random.RandomState(zlib.crc32(q.case.name.encode()) & 0x7FFFFFFF)
     for x, _, g in both:
-        if x not in q.feeds or q.feeds[x].dtype not in (np.float32, np.float64):
+        slope, begin = session.run([g, dys], q.feeds)
+        if x not in q.feeds or any(t.dtype.base_dtype not in plain for t in [x] + dys):
             continue
-        if any(d.dtype.base_dtype not in (q.tf.float32, q.tf.float64) for d in dys):
-            continue
-        step = 1e-3 if q.feeds[x].dtype == np.float32 else 1e-6
-        along = q.random(q.feeds[x])
-        slope = float(np.sum(session.run(g, feeds).astype(np.float64) * along))
+        value = q.feeds[x]
+        step = 1e-3 if value.dtype == np.float32 else 1e-6
+        along = rng.uniform(-1, 1, value.shape)
+        slope = float(np.sum(slope.astype(np.float64) * along))
         sides = []
         for sign in (1, -1):
-            moved = dict(feeds)
-            moved[x] = (q.feeds[x] + sign * step * along).astype(q.feeds[x].dtype)
-            values = session.run(q.ys, moved)
-            sides.append(sum(float(np.sum(v.astype(np.float64) * feeds[d])) for v, d in zip(values, dys)))
+            moved = dict(q.feeds)
+            moved[x] = (value + sign * step * along).astype(value.dtype)
+            sides.append(sum(float(np.sum(v.astype(np.float64) * d)) for v, d in zip(session.run(q.ys, moved), begin)))
         seen = (sides[0] - sides[1]) / (2 * step)
         if abs(seen - slope) > 2e-2 * max(1, abs(seen)):
             problems.append("%s: the slope is %g, Downpour says %g" % (x.name, seen, slope))

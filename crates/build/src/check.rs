@@ -56,15 +56,13 @@ pub fn check_gradients(
     };
     let dy = y.graph().placeholder("check/dy", y.dtype(), y.shape());
     let dx = Differentiate {
-        ys: &[y.clone()],
+        ys: std::slice::from_ref(y),
         dys: &[Some(Gradient::Dense(dy.clone()))],
-        xs: &[x.clone()],
+        xs: std::slice::from_ref(x),
         ..Default::default()
     };
-    let dx = match dx.run()?.into_iter().next().flatten() {
-        Some(gradient) => Some(gradient.to_dense()),
-        None => None,
-    };
+    let dx = dx.run()?.into_iter().next().flatten();
+    let dx = dx.map(|gradient| gradient.to_dense());
     y.graph().check()?;
     let point = numbers(&feeds[place].1)?;
     let measured = measure(evaluator, y, feeds, place, &point, step)?;

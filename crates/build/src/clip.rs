@@ -83,7 +83,8 @@ pub fn clip_by_global_norm(
     let length = global_norm(all)?;
     let ratio = (1.0 / &length).minimum(&length.scalar_like(1.0 / norm));
     // What is not finite makes the scale NaN.
-    let scale = norm * ratio + (&length - &length);
+    let nan_or_zero = length.binary("Sub", &length);
+    let scale = norm * ratio + nan_or_zero;
     let clipped = all.iter().map(|gradient| {
         let gradient = gradient.as_ref()?;
         let values = gradient.values();
