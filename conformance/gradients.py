@@ -27,6 +27,7 @@ KNOWN = {
     "array/MatrixDiagV2/*": "as MatrixDiagPartV2",
     "array/MatrixSetDiagV2/*": "as MatrixDiagPartV2",
     "nn/DepthwiseConv2dNative*/empty_batch_*": "TensorFlow's kernel leaves the filter's gradient as the memory was",
+    "nn/MaxPoolGrad*/3x3_s1_same": "TensorFlow's MaxPoolGradGrad zeroes its input when it takes over its memory",
     "nn/MaxPool/window_too_big": "TensorFlow's kernel leaves part of its result as the memory was",
 }
 
