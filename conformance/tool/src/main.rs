@@ -1,9 +1,10 @@
-//! Answers `graphs.py` and `flow.py`, one request after the other on standard input: which shapes
+//! Answers `graphs.py`, `flow.py` and `optimizers.py`, one request after the other on standard input: which shapes
 //! the builder infers for a graph's tensors, the graph with gradients added, example graphs. A
 //! request and an answer are each a length and JSON, a length and a serialized GraphDef
 //! (little-endian u32 lengths).
 
 mod examples;
+mod training;
 
 use anyhow::{Context as _, Result};
 use downpour_build::{Gradient, Graph, Output, gradients_from};
@@ -31,6 +32,8 @@ enum Request {
     Examples,
     /// An example graph.
     Example { name: String, gradients: bool },
+    /// A model with its optimizer.
+    Training(training::Training),
 }
 
 /// The answer; the graph behind it holds what was added.
@@ -47,6 +50,8 @@ struct Answer {
     feeds: Vec<String>,
     fetches: Vec<String>,
     xs: Vec<String>,
+    /// Of a model with its optimizer.
+    training: Option<training::Trained>,
 }
 
 fn main() -> Result<()> {
@@ -79,6 +84,11 @@ fn answer(request: &[u8], graph: &[u8]) -> Result<(Answer, Vec<u8>)> {
     g.import(&def)?;
     let mut answer = Answer::default();
     match request {
+        Request::Training(asked) => {
+            answer.training = Some(training::build(&g, &asked)?);
+            let def = encode_graph_def(&g.to_graph_def()?)?;
+            Ok((answer, def.encode_to_vec()))
+        }
         Request::Shapes => {
             for output in g.operations().iter().flat_map(|o| o.outputs()) {
                 let shape = output.shape();

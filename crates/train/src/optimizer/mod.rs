@@ -28,7 +28,7 @@ pub use update::Update;
 
 use downpour_build::{
     DType, Gradient, Graph, IndexedSlices, Init, Operation, Output, Result, Status, Variable,
-    gradients,
+    clip_by_global_norm, gradients,
 };
 
 /// How gradients change variables.
@@ -154,6 +154,23 @@ pub trait Minimize: Optimizer {
         slots.find(slot, variable).cloned()
     }
 
+    /// As [`Minimize::minimize`], with all gradients scaled down together where their common norm
+    /// is larger than `norm`.
+    fn minimize_clipped(
+        &self,
+        loss: &Output,
+        norm: f64,
+        global_step: Option<&Variable>,
+    ) -> Result<Operation> {
+        let pairs = self.compute_gradients(loss)?;
+        let (gradients, variables): (Vec<_>, Vec<_>) =
+            pairs.into_iter().map(|(g, v)| (Some(g), v)).unzip();
+        let (clipped, _) = clip_by_global_norm(&gradients, norm)?;
+        let pairs = clipped.into_iter().zip(variables);
+        let pairs: Vec<(Gradient, Variable)> = pairs.filter_map(|(g, v)| Some((g?, v))).collect();
+        self.apply_gradients(&pairs, global_step)
+    }
+
     /// The operation that makes a loss smaller, and counts the step if asked.
     fn minimize(&self, loss: &Output, global_step: Option<&Variable>) -> Result<Operation> {
         self.apply_gradients(&self.compute_gradients(loss)?, global_step)
@@ -202,6 +219,17 @@ pub fn global_step(graph: &Graph) -> Variable {
         let step = graph.variable("global_step").absolute().dtype(DType::Int64);
         step.init(Init::value(0i64)).trainable(false).build()
     })
+}
+
+/// A penalty on the squares of variables, to be added to a loss: `scale · Σ w² / 2`.
+///
+/// # Panics
+/// If there are no variables.
+#[track_caller]
+pub fn weight_decay(variables: &[Variable], scale: f64) -> Output {
+    let halves: Vec<Output> = variables.iter().map(|v| v.l2_loss()).collect();
+    let graph = halves[0].graph();
+    graph.op("AddN").inputs(&halves).output() * scale
 }
 
 /// The same slices, with rows of the same position added up.
