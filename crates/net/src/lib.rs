@@ -16,6 +16,7 @@ mod peers;
 mod presence;
 mod reach;
 mod remote;
+mod role;
 mod server;
 mod task;
 mod tree;
@@ -24,7 +25,7 @@ mod watch;
 pub use cluster::{ClusterError, ClusterSpec};
 pub use control::{Control, stop_task};
 pub use dedup::{RecentIds, RecentRequests};
-pub use definition::{Definition, DefinitionError, Role, parse_duration};
+pub use definition::{Definition, DefinitionError, parse_duration};
 pub use gate::Gate;
 pub use limits::Limits;
 pub use master::{MasterCalls, RemoteMaster};
@@ -33,6 +34,7 @@ pub use peers::{Peers, task_name};
 pub use presence::Presence;
 pub use reach::Reach;
 pub use remote::RemoteTask;
+pub use role::Role;
 pub use server::{Listener, serve};
 pub use task::{
     Canceller, Done, GraphOptions, LocalTask, NewSession, PartialStep, Reply, StepEnd, StepStart,
