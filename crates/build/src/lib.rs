@@ -37,6 +37,7 @@ mod partition;
 mod place;
 mod scope;
 mod shape;
+pub mod summary;
 mod variable;
 
 pub use check::{Evaluate, GradientCheck, check_gradients};

@@ -107,6 +107,10 @@ impl Supervision {
     /// Waits until the model is ready; a session on it.
     pub fn open(mut self) -> Result<MonitoredSession> {
         let step = crate::global_step(&self.graph);
+        for hook in &mut self.hooks {
+            hook.begin(&self.graph)?;
+        }
+        let ready = Ready::new(&self.graph);
         let init = match self.init {
             Some(init) => init,
             None => self.graph.initialize_variables(),
@@ -125,12 +129,13 @@ impl Supervision {
             _ => None,
         };
         if let (Some(dir), Some(saver)) = (&self.dir, &saver) {
-            let hook = Checkpoints::new(saver.clone(), dir, self.save_every);
+            let mut hook = Checkpoints::new(saver.clone(), dir, self.save_every);
+            hook.begin(&self.graph)?;
             self.hooks.insert(0, Box::new(hook));
         }
         let mut session = MonitoredSession {
             creator: Creator {
-                ready: Ready::new(&self.graph),
+                ready,
                 graph: self.graph.clone(),
                 target: self.target,
                 options: self.options,
@@ -147,9 +152,6 @@ impl Supervision {
             stop: false,
             losses: 0,
         };
-        for hook in &mut session.hooks {
-            hook.begin(&self.graph)?;
-        }
         self.graph.check()?;
         session.reopen()?;
         Ok(session)
@@ -212,6 +214,7 @@ impl Creator {
         if !self.is_chief {
             return Ok(Err(missing));
         }
+        self.ready.take_word_back(&session)?;
         // A task that lost its variables makes all go back to the same checkpoint: parts of
         // different ages would be no model.
         let restored = match (&self.saver, &self.dir) {
@@ -221,13 +224,18 @@ impl Creator {
         if restored.is_some() {
             session.run(&self.init_unsaved)?;
         } else {
-            if missing.len() < self.graph.variables().len() {
+            let shared = self.graph.saved_variables().len();
+            let lost = self.ready.without_value(&session)?.len();
+            if (1..shared).contains(&lost) {
                 warn!("variables were lost and there is no checkpoint: training begins anew");
             }
             session.run(&self.init)?;
         }
-        match self.ready.missing(&session)? {
-            none if none.is_empty() => Ok(Ok(session)),
+        match self.ready.without_value(&session)? {
+            none if none.is_empty() => {
+                self.ready.give_word(&session)?;
+                Ok(Ok(session))
+            }
             missing => Err(Status::failed_precondition(format!(
                 "initialising did not give values to {}",
                 missing.join(", ")

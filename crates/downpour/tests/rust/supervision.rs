@@ -103,8 +103,13 @@ fn others_wait_for_the_chief_and_say_for_what() {
         Err(e) => e,
     };
     assert!(
-        error.message.contains("without a value: global_step, w")
-            || error.message.contains("without a value: w, global_step"),
+        error
+            .message
+            .contains("the chief has not initialised the model yet"),
+        "{error}"
+    );
+    assert!(
+        error.message.contains("global_step") && error.message.contains(" w"),
         "{error}"
     );
 }
