@@ -14,6 +14,7 @@ mod cluster;
 mod conformance;
 mod example;
 mod fuzz;
+mod graphs;
 mod process;
 mod programs;
 mod proto;
@@ -29,8 +30,10 @@ usage: cargo xtask <command>
 
   check                 fmt, clippy, tidy (crate arrows, file openings), generated code, docs
   test                  everything CI runs: check, release build, unit tests, the example,
-                        clusters, conformance, fuzz smoke, bench smoke
+                        clusters, conformance, graphs, fuzz smoke, bench smoke
   conformance [args]    real TensorFlow against `downpour serve` (see conformance/README.md)
+  graphs [shapes|variants|gradients [args]]
+                        our builder's shapes, refusals and gradients beside TensorFlow's
   cluster [--only NAME] clusters that mix our tasks with TensorFlow's
   cluster --faults [--tf] [--short] [--only SCENE]
                         tasks that are killed, stopped or cut off, and come back; TensorFlow's figures
@@ -69,6 +72,7 @@ fn run(args: &[String]) -> Result<()> {
         "programs" => programs::run(rest).map(|_| ()),
         "bench" => bench::run(rest),
         "fuzz" => fuzz::run(rest),
+        "graphs" => graphs::compare(rest).map(|_| ()),
         "proto" => proto::run(),
         "tidy" => tidy::run(),
         "venv" => {

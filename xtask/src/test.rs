@@ -2,7 +2,7 @@
 //! run shows everything that is wrong, and ends with the counts.
 
 use crate::process::{build_server, cargo, run_watched};
-use crate::{bench, check, cluster, conformance, example, fuzz, programs};
+use crate::{bench, check, cluster, conformance, example, fuzz, graphs, programs};
 use anyhow::{Result, bail};
 use std::time::Instant;
 
@@ -20,6 +20,7 @@ pub(crate) fn run() -> Result<()> {
         report.step("ending", || cluster::run(&["--ending".to_owned()]));
         report.step("programs", || programs::run(&["--short".to_owned()]));
         report.step("conformance", || conformance::run_counting(&[]));
+        report.step("graphs", || graphs::compare(&[]));
         report.step("fuzz", fuzz_smoke);
         report.step("bench", bench_smoke);
     }

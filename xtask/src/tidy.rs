@@ -126,7 +126,7 @@ fn wrong_arrows(metadata: &Metadata) -> Vec<String> {
 /// The room a package name stands for; `None` for developers' tools, which may use anything.
 fn room(package: &str) -> Option<&str> {
     match package {
-        "xtask" | "downpour-fuzz" | "downpour-sim" => None,
+        "xtask" | "downpour-fuzz" | "downpour-sim" | "downpour-graph-tool" => None,
         "downpour" => Some("downpour"),
         other => Some(other.strip_prefix("downpour-").unwrap_or(other)),
     }

@@ -52,7 +52,6 @@ pub(super) fn rule(op: &str) -> Option<Rule> {
         "SpaceToBatchND" => Compute(|c| space_batch(c, None, true)),
         "BatchToSpaceND" => Compute(|c| space_batch(c, None, false)),
         "SpaceToBatch" | "BatchToSpace" => Compute(|c| {
-            c.rank(0, 4)?;
             let block = c.attrs().int("block_size")?;
             let forward = c.attrs().find("Tpaddings").is_some();
             space_batch(c, Some(vec![Some(block); 2]), forward)
@@ -228,13 +227,14 @@ fn sized(c: &mut Context<'_>, i: usize, rank: usize) -> Result<Shapes> {
 
 fn backprop_input(c: &mut Context<'_>) -> Result<Shapes> {
     let sizes = c.shape_from(0)?;
+    let layout = Layout::of(c, 2)?;
     let (f, dy) = (c.rank(1, 4)?, c.rank(2, 4)?);
+    merge_dims(dy[layout.depth], f[3])?;
     let Some([rows, columns]) = sizes.dims() else {
         let mut out = sized(c, 0, 4)?[0].dims().unwrap_or_default().to_vec();
         out[0] = out[0].or(dy[0]);
         return one(shape(out));
     };
-    let layout = Layout::of(c, 2)?;
     let mut out = vec![dy[0]; 4];
     out[layout.spatial[0]] = *rows;
     out[layout.spatial[1]] = *columns;
@@ -245,7 +245,7 @@ fn backprop_input(c: &mut Context<'_>) -> Result<Shapes> {
 fn pool(c: &mut Context<'_>, spatial: usize) -> Result<Shapes> {
     let rank = spatial + 2;
     let (sizes, strides) = (each(c, "ksize", rank)?, each(c, "strides", rank)?);
-    pooled(c, spatial, &sizes.to_vec(), &strides.to_vec())
+    pooled(c, spatial, sizes, strides)
 }
 
 /// A pool whose sizes and strides are the inputs from `first` on.
@@ -304,7 +304,7 @@ fn fractional(c: &mut Context<'_>) -> Result<Shapes> {
     if ratios.len() != 4 {
         return invalid("pooling_ratio field must specify 4 dimensions");
     }
-    if let Some(ratio) = ratios.iter().find(|r| !(**r >= 1.0)) {
+    if let Some(ratio) = ratios.iter().find(|r| r.is_nan() || **r < 1.0) {
         return invalid(format!(
             "pooling_ratio cannot be smaller than 1, got: {ratio}"
         ));
@@ -409,7 +409,10 @@ fn space_batch(
     let Some(count) = count.or(pads[0]) else {
         return one(PartialShape::unknown());
     };
-    let input = c.at_least(0, count + 1)?;
+    let input = match around {
+        1 => c.with_rank(0, 4)?,
+        _ => c.at_least(0, count + 1)?,
+    };
     let Some(x) = input.dims() else {
         return one(PartialShape::unknown());
     };

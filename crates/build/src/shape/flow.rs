@@ -315,3 +315,94 @@ fn order(inner: &Inner, first: usize) -> Vec<NodeId> {
 
 /// What is known of a value that goes into a function.
 pub(super) type Known = (PartialShape, Option<(DType, PartialShape)>);
+
+#[cfg(test)]
+mod tests {
+    use crate::{DType, Graph};
+    use downpour_graph::{AttrValue, GraphDef, NodeDef};
+    use downpour_tensor::PartialShape;
+
+    fn node(name: &str, op: &str, inputs: &[&str], attrs: &[(&str, AttrValue)]) -> NodeDef {
+        let mut def = NodeDef {
+            name: name.into(),
+            op: op.into(),
+            inputs: inputs.iter().map(|i| (*i).to_owned()).collect(),
+            ..Default::default()
+        };
+        for (name, value) in attrs {
+            def.attrs.set(*name, value.clone());
+        }
+        def
+    }
+
+    fn placeholder(name: &str, dtype: DType, dims: &[i64]) -> NodeDef {
+        let shape = PartialShape::checked(dims.iter().copied()).unwrap();
+        let attrs = [
+            ("dtype", AttrValue::Type(dtype)),
+            ("shape", AttrValue::Shape(shape)),
+        ];
+        node(name, "Placeholder", &[], &attrs)
+    }
+
+    /// A loop that appends a row to its variable: only the number of columns stays.
+    #[test]
+    fn a_loop_keeps_what_stays_the_same() {
+        let t = ("T", AttrValue::Type(DType::Float));
+        let n = |n: i64| ("N", AttrValue::Int(n));
+        let frame = ("frame_name", AttrValue::Str("loop".into()));
+        let g = Graph::new();
+        let axis = g.constant(0i32).name();
+        let axis = axis.split(':').next().unwrap().to_owned();
+        let enter = [t.clone(), frame.clone()];
+        let axis_attrs = [("T", AttrValue::Type(DType::Int32)), frame];
+        let nodes = vec![
+            placeholder("x", DType::Float, &[1, 3]),
+            placeholder("go", DType::Bool, &[]),
+            node("enter", "Enter", &["x"], &enter),
+            node("axis", "Enter", &[&axis], &axis_attrs),
+            node("merge", "Merge", &["enter", "next"], &[t.clone(), n(2)]),
+            node(
+                "switch",
+                "Switch",
+                &["merge", "go"],
+                std::slice::from_ref(&t),
+            ),
+            node(
+                "more",
+                "ConcatV2",
+                &["switch:1", "switch:1", "axis"],
+                &[t.clone(), n(2)],
+            ),
+            node("next", "NextIteration", &["more"], std::slice::from_ref(&t)),
+            node("exit", "Exit", &["switch"], &[t]),
+        ];
+        let def = GraphDef {
+            nodes,
+            ..Default::default()
+        };
+        g.import(&def).unwrap();
+        let shape = |name: &str| g.output(name).unwrap().shape().to_string();
+        assert_eq!(shape("merge:0"), "[?,3]");
+        assert_eq!(shape("exit:0"), "[?,3]");
+        assert_eq!(shape("next:0"), "[?,3]");
+    }
+
+    /// TensorFlow: Dimensions must be equal, but are 3 and 4.
+    #[test]
+    fn an_imported_graph_that_cannot_fit_is_refused() {
+        let g = Graph::new();
+        let t = [("T", AttrValue::Type(DType::Float))];
+        let def = GraphDef {
+            nodes: vec![
+                placeholder("a", DType::Float, &[2, 3]),
+                placeholder("b", DType::Float, &[4, 5]),
+                node("product", "MatMul", &["a", "b"], &t),
+            ],
+            ..Default::default()
+        };
+        let error = g.import(&def).unwrap_err();
+        assert!(error.message.contains("3 and 4"), "{error}");
+        assert!(error.message.contains("'product'"), "{error}");
+        assert!(g.check().is_err());
+    }
+}

@@ -354,6 +354,7 @@ fn unsorted_segment(c: &mut Context<'_>) -> Result<Shapes> {
 
 fn dense_bincount(c: &mut Context<'_>) -> Result<Shapes> {
     c.at_most(0, 2)?;
+    c.rank(1, 0)?;
     let count = c.dim_from(1)?;
     one(match c.input(0).dims() {
         None => PartialShape::unknown(),

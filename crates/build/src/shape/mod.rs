@@ -11,6 +11,7 @@ mod call;
 mod conv;
 mod cut;
 mod data;
+mod diag;
 mod dims;
 mod einsum;
 mod flow;
@@ -100,6 +101,7 @@ fn rule(op: &str) -> Option<Rule> {
         math::rule,
         array::rule,
         cut::rule,
+        diag::rule,
         nn::rule,
         conv::rule,
         state::rule,
@@ -318,4 +320,90 @@ pub(crate) fn one(shape: PartialShape) -> Result<Shapes> {
 
 pub(crate) fn invalid<T>(message: impl Into<String>) -> Result<T> {
     Err(Status::invalid_argument(message.into()))
+}
+
+#[cfg(test)]
+mod tests {
+    use crate::{DType, Graph, Output};
+
+    fn x(g: &Graph, dims: &[usize]) -> Output {
+        g.placeholder("x", DType::Float, dims.to_vec())
+    }
+
+    /// What TensorFlow 2.21 refuses while a graph is built, and its reason.
+    #[test]
+    fn wrong_graphs_are_refused_with_the_facts() {
+        type Wrong = fn(&Graph) -> Output;
+        let cases: &[(Wrong, &str)] = &[
+            // Dimensions must be equal, but are 2 and 3
+            (|g| &x(g, &[2]) + &x(g, &[3]), "[2] and [3]"),
+            // Cannot reshape a tensor with 6 elements to shape [4] (4 elements)
+            (
+                |g| {
+                    let to = g.constant(vec![4i32]);
+                    g.op("Reshape").input(&x(g, &[2, 3])).input(&to).output()
+                },
+                "6 elements",
+            ),
+            // Dimension 1 in both shapes must be equal, but are 3 and 4
+            (
+                |g| {
+                    let axis = g.constant(0i32);
+                    let parts = [x(g, &[2, 3]), x(g, &[2, 4])];
+                    g.op("ConcatV2").inputs(&parts).input(&axis).output()
+                },
+                "3 and 4",
+            ),
+            // Negative dimension size caused by subtracting 5 from 4
+            (
+                |g| {
+                    let op = g.op("Conv2D").input(&x(g, &[1, 4, 4, 1]));
+                    let op = op.input(&x(g, &[5, 5, 1, 2])).attr("padding", "VALID");
+                    op.attr("strides", vec![1i64, 1, 1, 1]).output()
+                },
+                "5 from 4",
+            ),
+            // Depth of input (3) is not a multiple of input depth of filter (2)
+            (
+                |g| {
+                    let op = g.op("Conv2D").input(&x(g, &[1, 4, 4, 3]));
+                    let op = op.input(&x(g, &[1, 1, 2, 2])).attr("padding", "SAME");
+                    op.attr("strides", vec![1i64, 1, 1, 1]).output()
+                },
+                "(3) is not a multiple",
+            ),
+            // Shape must be rank 2 but is rank 3
+            (
+                |g| {
+                    let labels = g.placeholder("labels", DType::Int32, [Some(4)]);
+                    let op = g.op("SparseSoftmaxCrossEntropyWithLogits");
+                    op.input(&x(g, &[4, 5, 1])).input(&labels).output()
+                },
+                "rank 2 but is rank 3",
+            ),
+            // Can not squeeze dim[0], expected a dimension of 1, got 2
+            (
+                |g| {
+                    let op = g.op("Squeeze").input(&x(g, &[2, 1]));
+                    op.attr("squeeze_dims", vec![0i64]).output()
+                },
+                "squeeze dim[0]",
+            ),
+            // Shape must be rank 2 but is rank 3 (two labels, three dimensions)
+            (
+                |g| {
+                    let op = g.op("Einsum").inputs(&[x(g, &[2, 3, 4])]);
+                    op.attr("equation", "ij->ji").output()
+                },
+                "rank 2 but is rank 3",
+            ),
+        ];
+        for (wrong, fact) in cases {
+            let g = Graph::new();
+            let _ = wrong(&g);
+            let error = g.check().unwrap_err();
+            assert!(error.message.contains(fact), "{error}");
+            assert!(error.message.contains("input shapes: "), "{error}");
+        }
+    }
 }

@@ -68,7 +68,7 @@ fn sparse(op: &str) -> Option<Rule> {
             let rank = c.rank(0, 2)?[1];
             Ok(counts(rank))
         }),
-        "RaggedCountSparseOutput" => Compute(|_| Ok(counts(Some(2)))),
+        "RaggedCountSparseOutput" => Compute(|c| Ok(counts(c.input(1).rank().map(|r| r + 1)))),
         "EditDistance" => Compute(edit_distance),
         _ => return None,
     })
@@ -262,7 +262,7 @@ fn ragged(op: &str) -> Option<Rule> {
         }),
         "RaggedTensorToTensor" => Compute(ragged_to_dense),
         "RaggedFillEmptyRows" => Pattern("[n] [n] [] [] -> [_] [_] [_] [n]"),
-        "RaggedFillEmptyRowsGrad" => Pattern("[n] -> [n] []"),
+        "RaggedFillEmptyRowsGrad" => Pattern("[n] [_] -> [n] []"),
         _ => return None,
     })
 }
@@ -292,6 +292,15 @@ fn ragged_to_dense(c: &mut Context<'_>) -> Result<Shapes> {
         Some(first) if first.as_ref() == b"FIRST_DIM_SIZE" => kinds.len() - 1,
         _ => kinds.len(),
     };
+    for (kind, i) in kinds.iter().zip(c.range("row_partition_tensors")?) {
+        let size = kind.as_ref() == b"FIRST_DIM_SIZE";
+        if c.input(i).rank().is_some_and(|r| r != usize::from(!size)) {
+            return invalid(match size {
+                true => "FIRST_DIM_SIZE must be a scalar.",
+                false => "Row partition must be a vector.",
+            });
+        }
+    }
     let Some(inner) = values.dims() else {
         return one(wanted);
     };

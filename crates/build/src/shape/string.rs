@@ -2,7 +2,7 @@
 
 use super::Rule::{self, Compute, Pattern};
 use super::dims::{broadcast, concatenate, divide, elements, merge, shape};
-use super::{Context, Shapes, invalid, one};
+use super::{Context, Dim, Shapes, invalid, one};
 use downpour_graph::Result;
 use downpour_tensor::PartialShape;
 use smallvec::smallvec;
@@ -108,7 +108,7 @@ fn parsing(op: &str) -> Option<Rule> {
             let lead = c.with_rank(0, 1)?;
             c.rank(1, 1)?;
             let mut out = Shapes::new();
-            sparse(&mut out, c.attrs().size("Nsparse")?, 2);
+            sparse(&mut out, c.attrs().size("Nsparse")?, Some(2));
             dense(&mut out, c, "dense_shapes", &lead)?;
             Ok(out)
         }),
@@ -116,7 +116,7 @@ fn parsing(op: &str) -> Option<Rule> {
         "ParseSingleExample" => Compute(|c| {
             c.rank(0, 0)?;
             let mut out = Shapes::new();
-            sparse(&mut out, c.attrs().size("num_sparse")?, 1);
+            sparse(&mut out, c.attrs().size("num_sparse")?, Some(1));
             dense(&mut out, c, "dense_shapes", &shape([]))?;
             Ok(out)
         }),
@@ -136,12 +136,8 @@ fn parsing(op: &str) -> Option<Rule> {
 }
 
 /// `n` sparse tensors of a rank: indices, values, shapes.
-fn sparse(out: &mut Shapes, n: usize, rank: usize) {
-    for part in [
-        shape([None, Some(rank)]),
-        shape([None]),
-        shape([Some(rank)]),
-    ] {
+fn sparse(out: &mut Shapes, n: usize, rank: Dim) {
+    for part in [shape([None, rank]), shape([None]), shape([rank])] {
         out.extend(std::iter::repeat_n(part, n));
     }
 }
@@ -162,13 +158,11 @@ fn ragged(out: &mut Shapes, n: usize, splits: PartialShape) {
 
 fn parse_example(c: &mut Context<'_>) -> Result<Shapes> {
     c.at_most(0, 1)?;
+    c.at_most(1, 1)?;
     let input = c.input(0);
     let rank = input.rank().map(|r| r + 1);
     let mut out = Shapes::new();
-    let n = c.attrs().size("num_sparse")?;
-    for part in [shape([None, rank]), shape([None]), shape([rank])] {
-        out.extend(std::iter::repeat_n(part, n));
-    }
+    sparse(&mut out, c.attrs().size("num_sparse")?, rank);
     dense(&mut out, c, "dense_shapes", &input)?;
     let count = c.attrs().dtypes("ragged_value_types")?.len();
     let splits = match input.dims() {
@@ -188,13 +182,13 @@ fn sequence(c: &Context<'_>, lead: &PartialShape) -> Result<Shapes> {
         true => c.attrs().dtypes("context_sparse_types")?.len(),
         false => c.attrs().size("Ncontext_sparse")?,
     };
-    sparse(&mut out, context, rank + 1);
+    sparse(&mut out, context, Some(rank + 1));
     dense(&mut out, c, "context_dense_shapes", lead)?;
     let lists = match single {
         true => c.attrs().dtypes("feature_list_sparse_types")?.len(),
         false => c.attrs().size("Nfeature_list_sparse")?,
     };
-    sparse(&mut out, lists, rank + 2);
+    sparse(&mut out, lists, Some(rank + 2));
     let steps = concatenate(lead, &shape([None]));
     dense(&mut out, c, "feature_list_dense_shapes", &steps)?;
     if !single {
@@ -206,25 +200,24 @@ fn sequence(c: &Context<'_>, lead: &PartialShape) -> Result<Shapes> {
 
 fn parse_sequence_example(c: &mut Context<'_>) -> Result<Shapes> {
     c.at_most(0, 1)?;
+    c.at_most(1, 1)?;
     let input = c.input(0);
-    let Some(rank) = input.rank() else {
-        return Ok(Shapes::new());
-    };
+    let rank = |more: usize| input.rank().map(|r| r + more);
     let rows = input.dims().and_then(|d| d.first().copied().flatten());
-    let splits = match rank {
-        0 => shape([Some(2)]),
+    let splits = match input.rank() {
+        Some(0) => shape([Some(2)]),
         _ => shape([rows.map(|n| n + 1)]),
     };
     let types = |name: &str| c.attrs().dtypes(name).map(<[_]>::len);
     let mut out = Shapes::new();
-    sparse(&mut out, c.attrs().size("Ncontext_sparse")?, rank + 1);
+    sparse(&mut out, c.attrs().size("Ncontext_sparse")?, rank(1));
     dense(&mut out, c, "context_dense_shapes", &input)?;
     ragged(
         &mut out,
         types("context_ragged_value_types")?,
         splits.clone(),
     );
-    sparse(&mut out, c.attrs().size("Nfeature_list_sparse")?, rank + 2);
+    sparse(&mut out, c.attrs().size("Nfeature_list_sparse")?, rank(2));
     let steps = concatenate(&input, &shape([None]));
     dense(&mut out, c, "feature_list_dense_shapes", &steps)?;
     let n = c.attrs().shapes("feature_list_dense_shapes")?.len();

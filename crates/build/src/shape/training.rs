@@ -1,5 +1,6 @@
 //! Shapes of optimizers' updates: slots and gradients are like the variable, rates are scalars.
-//! TensorFlow compares a gradient with a ref variable only, not with what is behind a handle.
+//! Except in two updates, TensorFlow compares a gradient with a ref variable only, not with what is
+//! behind a handle.
 
 use super::Rule::{self, Pattern};
 
@@ -7,7 +8,7 @@ use super::Rule::{self, Pattern};
 pub(super) fn rule(op: &str) -> Option<Rule> {
     let update = op.strip_prefix("Resource").unwrap_or(op);
     Some(Pattern(match update {
-        "ApplyGradientDescent" => "&V [] ~V -> V",
+        "ApplyGradientDescent" => "&V [] V -> V",
         "ApplyProximalGradientDescent" => "&V [] [] [] ~V -> V",
         "SparseApplyProximalGradientDescent" => "&[v,R..] [] [] [] ~[n,R..] [n] -> [v,R..]",
         "ApplyAdadelta" => "&V &V &V [] [] [] ~V -> V",
@@ -16,7 +17,7 @@ pub(super) fn rule(op: &str) -> Option<Rule> {
         "SparseApplyAdagrad" => "&[v,R..] &[v,R..] [] ~[n,R..] [n] -> [v,R..]",
         "ApplyAdagradV2" => "&V &V [] [] ~V -> V",
         "SparseApplyAdagradV2" => "&[v,R..] &[v,R..] [] [] ~[n,R..] [n] -> [v,R..]",
-        "ApplyProximalAdagrad" => "&V &V [] [] [] ~V -> V",
+        "ApplyProximalAdagrad" => "&V &V [] [] [] V -> V",
         "SparseApplyProximalAdagrad" => "&[v,R..] &[v,R..] [] [] [] ~[n,R..] [n] -> [v,R..]",
         "ApplyAdagradDA" => "&V &V &V ~V [] [] [] [] -> V",
         "SparseApplyAdagradDA" => "&[v,R..] &[v,R..] &[v,R..] ~[n,R..] [n] [] [] [] [] -> [v,R..]",

@@ -51,8 +51,8 @@ fn follow(inner: &Inner, at: Endpoint, depth: usize) -> Option<Vec<Option<i64>>>
             let values = constant(node.attrs.tensor("value").ok()?)?;
             Some(values.into_iter().map(Some).collect())
         }
-        "Identity" | "StopGradient" | "Cast" | "Reshape" | "ExpandDims" | "Squeeze"
-        | "EnsureShape"
+        "Identity" | "StopGradient" | "PreventGradient" | "Enter" | "Snapshot" | "Cast"
+        | "Reshape" | "ExpandDims" | "Squeeze" | "EnsureShape"
             if node.output_types.first().is_some_and(|t| t.0.is_integer()) =>
         {
             input(0)
@@ -68,6 +68,14 @@ fn follow(inner: &Inner, at: Endpoint, depth: usize) -> Option<Vec<Option<i64>>>
         "Size" => {
             let shape = shape_of(0)?.to_shape();
             Some(vec![shape.map(|s| s.num_elements() as i64)])
+        }
+        "ZerosLike" | "OnesLike" => {
+            let value = i64::from(node.op_name() == "OnesLike");
+            Some(vec![Some(value); elements(shape_of(0)?)?])
+        }
+        "Neg" => {
+            let negated = |v: Option<i64>| v.and_then(i64::checked_neg);
+            Some(input(0)?.into_iter().map(negated).collect())
         }
         "Rank" => Some(vec![Some(shape_of(0)?.rank()? as i64)]),
         "Pack" => {

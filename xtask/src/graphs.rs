@@ -1,0 +1,47 @@
+//! `cargo xtask graphs`: the conformance cases' graphs, built by TensorFlow, given to our builder. It
+//! must infer TensorFlow's shapes, refuse what TensorFlow refuses, and give its gradients.
+
+use crate::process::{cargo, root, run, run_watched, target_dir};
+use crate::venv;
+use anyhow::{Result, bail};
+use std::process::Command;
+
+/// What `graphs.py` compares, with as many of an op's cases as keep each within half a minute on a
+/// quiet machine; without `--sample` it is all of them.
+const COMPARISONS: [&[&str]; 3] = [
+    &["shapes", "--sample", "5"],
+    &["variants", "--sample", "20", "--each", "1"],
+    &["gradients", "--sample", "10"],
+];
+
+/// Runs all comparisons, or the one that `args` begin with, with arguments of its own.
+pub(crate) fn compare(args: &[String]) -> Result<String> {
+    let python = venv::ensure()?;
+    run(cargo().args(["build", "--package", "downpour-graph-tool"]))?;
+    let tool = target_dir().join("debug").join("downpour-graph-tool");
+    let given: Vec<&str> = args.iter().map(String::as_str).collect();
+    let chosen: Vec<&[&str]> = match given.is_empty() {
+        true => COMPARISONS.to_vec(),
+        false => vec![given.as_slice()],
+    };
+    let (mut summaries, mut failed) = (Vec::new(), false);
+    for comparison in chosen {
+        let mut command = Command::new(&python);
+        command.current_dir(root()).arg("conformance/graphs.py");
+        command.args(comparison).arg("--tool").arg(&tool);
+        let name = comparison.first().copied().unwrap_or_default();
+        let mut summary = format!("{name}: no summary");
+        let outcome = run_watched(&mut command, |line| {
+            if line.starts_with(name) && line.contains(" passed, ") {
+                line.clone_into(&mut summary);
+            }
+        });
+        failed |= outcome.is_err();
+        summaries.push(summary);
+    }
+    let summary = summaries.join("; ");
+    match failed {
+        true => bail!("{summary}"),
+        false => Ok(summary),
+    }
+}
