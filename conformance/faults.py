@@ -192,6 +192,29 @@ def all_killed(scene):
     return strike(scene, hit, heal)
 
 
+def sync_worker_returns(scene):
+    """A worker of synchronous training dies. All wait for it, but the log says so by name, and they go on when it returns."""
+    def hit():
+        scene.cluster.clients[1].kill()
+        scene.cluster.kill("worker", 1)
+
+    def named():
+        return scene.side == "ours" and re.search("no answer from /job:worker/replica:0/task:1 at", scene.log("worker", 0))
+
+    def lasting(t0):
+        try:
+            wait_until(named, 25, "a line in the log")
+        except RuntimeError:
+            pass
+
+    def heal():
+        scene.cluster.start("worker", 1)
+        scene.start_client(1)
+    out = strike(scene, hit, heal, lasting=lasting)
+    out["named"] = bool(named())
+    return out
+
+
 def sync_worker_lost(scene):
     """A worker of synchronous training dies, and the other has set a deadline: its step ends with that error."""
     scene.trained(time.time(), 20, 60)
@@ -221,15 +244,17 @@ EXPECT = {
     cut_off: dict(again=15, error=25),
     worker_stopped: dict(again=15, steady=(0, 3)),
     all_killed: dict(again=20),
+    sync_worker_returns: dict(again=60, named=True),
     sync_worker_lost: dict(error_of=(0, 25)),
 }
 SCENES = {
     "monitored": ([], [ps_killed, worker_task_killed, ps_stopped, cut_off, worker_stopped, chief_task_killed, all_killed,
                        worker_killed, chief_killed]),
     "supervisor": (["--supervisor"], [ps_killed, ps_stopped, worker_task_killed, all_killed]),
-    "sync": (["--sync", "--timeout", "5000"], [sync_worker_lost]),
+    "sync": (["--sync"], [sync_worker_returns]),
+    "sync_deadline": (["--sync", "--timeout", "5000"], [sync_worker_lost]),
 }
-SHORT = {"monitored": [ps_killed, worker_task_killed, cut_off, all_killed], "sync": [sync_worker_lost]}
+SHORT = {"monitored": [ps_killed, worker_task_killed, cut_off, all_killed], "sync_deadline": [sync_worker_lost]}
 
 
 def problems(fault, seen):
@@ -248,6 +273,8 @@ def problems(fault, seen):
         worker, limit = want["error_of"]
         if (seen[worker]["error"] or 99) > limit:
             yield "worker %d heard of it after %s s, wanted %d" % (worker, seen[worker]["error"], limit)
+    if want.get("named") and not seen["named"]:
+        yield "no log names the missing task"
 
 
 def figures(seen):

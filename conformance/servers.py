@@ -1,5 +1,6 @@
 """Starting and stopping the servers a run needs. Ends only processes it started."""
 import os
+import random
 import shlex
 import signal
 import socket
@@ -14,9 +15,15 @@ TF_SERVER = TF_TASK + " --port {port}"
 
 
 def free_port():
-    with socket.socket() as s:
-        s.bind(("127.0.0.1", 0))
-        return s.getsockname()[1]
+    """Not one the system would give out: it might do so again, to a connection, before the port is used."""
+    while True:
+        port = random.randrange(10000, 30000)
+        with socket.socket() as s:
+            try:
+                s.bind(("127.0.0.1", port))
+                return port
+            except OSError:
+                pass
 
 
 class Server:

@@ -14,6 +14,7 @@ mod plans;
 mod registry;
 mod service;
 mod session;
+mod stalls;
 mod step;
 mod tasks;
 

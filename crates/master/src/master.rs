@@ -4,8 +4,9 @@ use crate::leases::{Leases, Sight};
 use crate::plans::Registered;
 use crate::registry::Registry;
 use crate::session::{Running, Session};
+use crate::stalls::Stalls;
 use crate::tasks::Tasks;
-use downpour_graph::{DeviceName, Result, Status};
+use downpour_graph::{Code, DeviceName, Result, Status};
 use downpour_net::{
     Limits, LocalTask, Missing, Peers, Presence, RecentRequests, RemoteTask, StepEnd, Task,
 };
@@ -46,6 +47,7 @@ pub struct Master {
     sessions: Mutex<Registry<Entry>>,
     requests: RecentRequests,
     leases: Mutex<Leases>,
+    stalls: Stalls,
 }
 
 #[derive(Clone)]
@@ -66,11 +68,13 @@ impl Master {
     /// A master without sessions.
     pub fn new(config: MasterConfig) -> Master {
         let requests = RecentRequests::new(config.limits.remembered_requests);
+        let stalls = Stalls::new(config.peers.clone(), config.limits.progress);
         Master {
             sessions: Mutex::new(Registry::new(config.limits.sessions)),
             config,
             requests,
             leases: Mutex::default(),
+            stalls,
         }
     }
 
@@ -185,7 +189,9 @@ impl Master {
         };
         let trace = traces(&request.options);
         let running = Session::start(in_use, &plan, self.step_id(), feeds, trace)?;
+        let watched = self.stalls.watch(&session, &plan);
         let end = finish(&session, running, request.options.timeout).await?;
+        drop(watched);
         let metadata = metadata(&end, &request.options, &plan);
         let tensors = plan
             .request
@@ -273,7 +279,9 @@ impl Master {
         }
         let trace = traces(&options);
         let running = Session::start(session.begin()?, &plan, self.step_id(), request.feed, trace)?;
+        let watched = self.stalls.watch(&session, &plan);
         let end = finish(&session, running, options.timeout).await?;
+        drop(watched);
         let metadata = metadata(&end, &options, &plan);
         Ok(RunCallableResponse {
             fetch: end.fetches,
@@ -339,7 +347,7 @@ impl Master {
     /// Ends every session and clears containers.
     pub(crate) async fn reset(&self, request: ResetRequest) -> Result<()> {
         let sessions = self.sessions.lock().close_all();
-        let mut outcome = self.config.task.cleanup_all(&request.container).await;
+        let mut calls = Vec::new();
         for name in self.config.peers.others() {
             let wanted = request.device_filters.is_empty()
                 || request.device_filters.iter().any(|f| {
@@ -347,7 +355,20 @@ impl Master {
                 });
             if wanted {
                 let task = RemoteTask::unseen(&self.config.peers, name, self.config.random)?;
-                outcome = outcome.and(task.cleanup_all(&request.container).await);
+                let call = task.cleanup_all(&request.container);
+                calls.push((name, tokio::spawn(call)));
+            }
+        }
+        let mut outcome = self.config.task.cleanup_all(&request.container).await;
+        for (name, call) in calls {
+            match call.await {
+                Ok(Ok(())) => {}
+                // What was there is gone with it. TensorFlow ignores any error.
+                Ok(Err(e)) if e.code == Code::Unavailable => {
+                    warn!("{name} is not there to be reset: {}", e.message);
+                }
+                Ok(Err(e)) => outcome = outcome.and(Err(e)),
+                Err(e) => outcome = outcome.and(Err(Status::internal(e.to_string()))),
             }
         }
         for entry in sessions {

@@ -3,7 +3,7 @@
 use crate::Peers;
 use downpour_graph::Code;
 use downpour_wire::messages::GetStatusResponse;
-use downpour_wire::{Budget, WireMessage as _, from_tonic, proto};
+use downpour_wire::{Budget, WireMessage as _, proto};
 use std::time::Duration;
 
 /// How a task answers.
@@ -28,7 +28,7 @@ impl Peers {
                 let devices = reply.map(|r| r.devices).unwrap_or_default();
                 Reach::Answers(devices.iter().map(|d| d.incarnation).collect())
             }
-            Ok(Err(e)) if from_tonic(&e).code == Code::Unavailable => Reach::Away,
+            Ok(Err(e)) if self.failed(task, &e).code == Code::Unavailable => Reach::Away,
             // A task that refuses the question is there.
             Ok(Err(_)) => Reach::Answers(Vec::new()),
             Err(_) => Reach::Away,

@@ -6,6 +6,7 @@
 #[path = "../common/mod.rs"]
 #[allow(dead_code, reason = "shared with other tests")]
 mod common;
+mod hangs;
 
 use common::{
     Client, connect, create, dtype, floats, graph, node, placeholder, run, start_cluster,

@@ -29,10 +29,17 @@ pub(crate) async fn start() -> SocketAddr {
     address
 }
 
-/// An address that nobody listens on.
+/// An address that nobody listens on. Not one the system would give out: it might do so again, to
+/// one of this test's own connections, before the address is used.
 pub(crate) fn free_address() -> String {
-    let socket = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
-    socket.local_addr().unwrap().to_string()
+    use std::hash::{BuildHasher as _, RandomState};
+    loop {
+        let port = 10_000 + RandomState::new().hash_one(0) % 20_000;
+        let address = format!("127.0.0.1:{port}");
+        if std::net::TcpListener::bind(&address).is_ok() {
+            return address;
+        }
+    }
 }
 
 /// Starts one task of a cluster in this process.
