@@ -24,6 +24,9 @@ const RETRY: (Duration, Duration) = (Duration::from_millis(50), Duration::from_m
 /// How long a task may take over what nobody waits for, such as forgetting a session.
 const FAREWELL: Duration = Duration::from_secs(10);
 
+/// How long a part that is cancelled may take to say what went wrong with it.
+const LAST_WORDS: Duration = Duration::from_millis(20);
+
 /// The stub of a task.
 pub struct RemoteTask {
     name: String,
@@ -309,10 +312,15 @@ impl Task for RemoteTask {
                 }
             };
             tokio::pin!(call);
-            // Dropping the call is how the task learns that the step is cancelled.
+            // Dropping the call is how the task learns that the step is cancelled. When another
+            // part has failed for want of a value from this one, this one's own error is on its
+            // way, and is the one to report.
             let outcome = tokio::select! {
                 outcome = &mut call => outcome,
-                Ok(reason) = &mut cancelled => Err(Status { derived: true, ..reason }),
+                Ok(reason) = &mut cancelled => match tokio::time::timeout(LAST_WORDS, &mut call).await {
+                    Ok(outcome) => outcome,
+                    Err(_) => Err(Status { derived: true, ..reason }),
+                },
             };
             done(outcome);
         });

@@ -123,7 +123,10 @@ impl WorkerShell {
         let place = self
             .worker
             .want(request.step_id as u64, request.request_id)?;
-        let value = take(&place, &request.rendezvous_key).await?;
+        // A value that does not come is the consequence of a failure that the step's part here, or
+        // its master, reports itself.
+        let value = take(&place, &request.rendezvous_key).await;
+        let value = value.map_err(downpour_graph::Status::as_derived)?;
         let is_dead = value.tensor.is_none();
         let tensor = match value.tensor {
             Some(tensor) => tensor,
