@@ -28,6 +28,12 @@ KNOWN = {
     "array/MatrixSetDiagV2/*": "as MatrixDiagPartV2",
     "nn/DepthwiseConv2dNative*/empty_batch_*": "TensorFlow's kernel leaves the filter's gradient as the memory was",
     "nn/MaxPoolGrad*/3x3_s1_same": "TensorFlow's MaxPoolGradGrad zeroes its input when it takes over its memory",
+    "control/*partitioned_call/two": "TensorFlow's gradient of a call is a SymbolicGradient, which has no gradient",
+    "control/*partitioned_call/arity": "the builder looks into a function to differentiate it: what cannot run is refused",
+    "control/*partitioned_call/more_results": "as above",
+    "control/call/tf_function": "TensorFlow's second gradient of a linear function is zeros, not none",
+    "control/gradient/of_python": "the gradient is python code, which a GraphDef does not hold",
+    "coordination/TensorListGather/value": "TensorFlow counts only one of the times that an element is gathered",
     "nn/MaxPool/window_too_big": "TensorFlow's kernel leaves part of its result as the memory was",
 }
 
@@ -45,6 +51,11 @@ def variables_of(tf, graph):
     for op in graph.get_operations():
         if op.type in ("VarHandleOp", "VariableV2", "Variable") and tf.as_dtype(op.get_attr("dtype")).is_floating:
             yield op.outputs[0]
+
+
+def functions_of(node):
+    """Names of the functions that a node runs."""
+    return [f.name for _, a in sorted(node.attr.items()) for f in [a.func] + list(a.list.func)]
 
 
 class Question:
@@ -104,8 +115,11 @@ class Question:
         tf = self.tf
         answer, added = tool.ask(request, def_before)
         ours = tf.GraphDef.FromString(added)
-        known = {n.name for n in def_before.node}
+        # Operations that run functions grow in place where their gradients need more of them: copies stand beside them.
+        grown = [n for n, old in zip(ours.node, def_before.node) if functions_of(n) != functions_of(old)]
+        known = {n.name for n in def_before.node} - {n.name for n in grown}
         del ours.node[:len(def_before.node)]
+        ours.node.extend(grown)
         names = [n for g in answer["gradients"] if g for n in g]
         inputs = {}
         with self.graph.as_default():

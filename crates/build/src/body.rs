@@ -89,16 +89,21 @@ impl Body {
         needed(&inner, self).iter().any(stateful)
     }
 
-    /// Reads a function of `outer`'s library; its arguments are such as `args`.
-    pub(crate) fn load(outer: &Graph, function: &FunctionRef, args: &[ArgSpec]) -> Result<Body> {
+    /// Reads a function of `outer`'s library; its arguments are such as `args`, its results of
+    /// these types.
+    pub(crate) fn load(
+        outer: &Graph,
+        function: &FunctionRef,
+        args: &[ArgSpec],
+        results: &[DType],
+    ) -> Result<Body> {
         let library = outer.inner.lock().graph.library().clone();
         let body = library.instantiate(&function.name, &function.attrs)?;
         let types: Vec<DType> = args.iter().map(|a| a.dtype).collect();
-        if body.arg_types != types {
+        if body.arg_types != types || body.ret_types != results {
             return Err(Status::invalid_argument(format!(
-                "Function {} takes {} arguments of other types than it is called with",
-                function.name,
-                body.arg_types.len()
+                "Function {} takes or returns other tensors than its caller says",
+                function.name
             )));
         }
         let graph = outer.body();

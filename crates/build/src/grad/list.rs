@@ -13,7 +13,10 @@ pub(super) fn rule(op: &str) -> Option<Rule> {
             let op = op.input(&shape).attrs_of(b.op(), &["element_dtype"]);
             Ok(op.outputs().into_iter().map(|o| Some(o.into())).collect())
         },
-        "TensorListPopBack" => pop,
+        "TensorListPopBack" => |b| {
+            let op = b.graph().op("TensorListPushBack").input(&b.dy(0));
+            Ok(vec![Some(op.input(&b.dy(1)).output().into()), None])
+        },
         "TensorListStack" => |b| {
             let list = from_tensor(b, &b.dy(0));
             Ok(vec![Some(list.into()), None])
@@ -62,21 +65,6 @@ pub(super) fn rule(op: &str) -> Option<Rule> {
         "TensorListSplit" => split,
         _ => return None,
     })
-}
-
-fn pop(b: &Back) -> Result<Grads> {
-    let list = match b.gradient(0) {
-        Some(list) => list.to_dense(),
-        None => {
-            let shape = element_shape(b, &b.y(0));
-            let unbounded = b.graph().constant(-1i32);
-            let op = b.graph().op("EmptyTensorList").input(&shape);
-            let op = op.input(&unbounded);
-            op.attr("element_dtype", b.y(1).dtype()).output()
-        }
-    };
-    let op = b.graph().op("TensorListPushBack").input(&list);
-    Ok(vec![Some(op.input(&b.dy(1)).output().into()), None])
 }
 
 fn set_item(b: &Back) -> Result<Grads> {

@@ -22,6 +22,7 @@ mod segment;
 mod sparse;
 mod special;
 mod svd;
+mod tensor_array;
 mod terms;
 #[cfg(test)]
 mod tests;
@@ -506,4 +507,5 @@ fn rule(op: &str) -> Option<Rule> {
         .or_else(|| random::rule(op))
         .or_else(|| flow::rule(op))
         .or_else(|| list::rule(op))
+        .or_else(|| tensor_array::rule(op))
 }

@@ -85,7 +85,8 @@ impl Way {
         wanted: &[usize],
     ) -> Result<Way> {
         let specs: Vec<ArgSpec> = args.iter().map(ArgSpec::like).collect();
-        let forward = Body::load(op.graph(), function, &specs)?;
+        let attrs = op.attrs();
+        let forward = Body::load(op.graph(), function, &specs, attrs.dtypes("Tout")?)?;
         let mut back = way_back(&forward);
         let mut dys = Vec::new();
         let mut ys = Vec::new();

@@ -22,15 +22,8 @@ pub(super) fn gradient(b: &Back) -> Result<Grads> {
             ..ArgSpec::like(&op.input(i))
         })
         .collect();
-    let forward = Body::load(op.graph(), op.attrs().func("body")?, &specs)?;
-    if forward.results.len() != forward.args.len() {
-        return Err(Status::invalid_argument(format!(
-            "the body of '{}' returns {} values for {} variables",
-            op.name(),
-            forward.results.len(),
-            forward.args.len()
-        )));
-    }
+    let attrs = op.attrs();
+    let forward = Body::load(op.graph(), attrs.func("body")?, &specs, attrs.dtypes("T")?)?;
     let active = active(b, &forward);
     if active.is_empty() {
         return Ok(vec![None; op.num_inputs()]);
