@@ -2,7 +2,8 @@
 
 Each model with each optimizer runs 50 steps on the same feeds: TensorFlow's graph on TensorFlow, ours on TensorFlow,
 and ours on a Downpour server. Losses must agree at every step, and all variables at the end, slots included, by name;
-how checkpoints would keep each (whole or slice) and where a device setter puts it must be the same too.
+how checkpoints keep each (whole or slice) and where a device setter puts it must be the same too, and from a checkpoint
+of either side the other must go on to the same losses.
 
   python optimizers.py --tool target/debug/downpour-graph-tool [--server target/debug/downpour | --target grpc://...]
                        [--only MODEL/OPTIMIZER] [--show]
@@ -184,8 +185,18 @@ class Bytes:
 TASKS = 3
 
 
+class Program:
+    """A graph, and the names of what a training runs of it."""
+
+    def __init__(self, graph, **names):
+        self.graph, self.names = graph, names
+
+    def __getattr__(self, name):
+        return self.graph.as_graph_element(self.names[name])
+
+
 def theirs(tf, model, optimizer, place):
-    """TensorFlow's graph: (graph, loss, train, init, variables)."""
+    """TensorFlow's program, and its variables."""
     graph = tf.Graph()
     with graph.as_default():
         setter = None
@@ -197,30 +208,44 @@ def theirs(tf, model, optimizer, place):
             step = tf.train.get_or_create_global_step()
             train = optimizers(tf)[optimizer](loss, step)
             init = tf.global_variables_initializer()
-        return graph, loss.name, train.name, init.name, tf.global_variables()
+        variables = tf.global_variables()
+        saver = tf.train.Saver().saver_def
+        return Program(graph, loss=loss.name, train=train.name, init=init.name, filename=saver.filename_tensor_name,
+                       save=saver.save_tensor_name, restore=saver.restore_op_name,
+                       reads=[tf.identity(v.read_value()).name for v in variables]), variables
 
 
-def imported(tf, graph_def):
+def ours(tf, answer, graph_def):
+    """The program that the tool built; its variables are in the answer."""
     graph = tf.Graph()
     with graph.as_default():
         tf.import_graph_def(tf.GraphDef.FromString(graph_def), name="")
-    return graph
+    trained = answer["training"]
+    return Program(graph, loss=trained["loss"], train=trained["train"], init=trained["init"], filename="save/filename:0",
+                   save="save/MergeV2Checkpoints", restore="save/restore_all",
+                   reads=[v["read"] for v in trained["variables"]])
 
 
-def run(tf, target, graph, model, init, loss, train, reads):
-    """Losses of all steps, and the variables' values after them."""
+def run(tf, target, program, model, steps, restore=None, save=None):
+    """Losses of some steps, and the variables' values after them."""
     # Apart from other models' variables of the same name, which a server keeps.
     config = tf.ConfigProto(isolate_session_state=True)
-    with tf.Session(target, graph=graph, config=config) as session:
-        session.run(graph.get_operation_by_name(init))
+    with tf.Session(target, graph=program.graph, config=config) as session:
+        if restore:
+            session.run(program.restore, {program.filename: restore})
+        else:
+            session.run(program.init)
         names = sorted(feeds(model, 0))
-        step = session.make_callable([graph.get_tensor_by_name(loss), graph.get_operation_by_name(train)],
-                                     feed_list=[graph.get_tensor_by_name(n + ":0") for n in names])
+        step = session.make_callable([program.loss, program.train],
+                                     feed_list=[program.graph.get_tensor_by_name(n + ":0") for n in names])
         losses = []
-        for i in range(STEPS):
+        for i in steps:
             fed = feeds(model, i)
             losses.append(step(*[fed[n] for n in names])[0])
-        return np.array(losses), session.run([graph.get_tensor_by_name(r) for r in reads])
+        if save:
+            session.run(program.save, {program.filename: save})
+        reads = [program.graph.get_tensor_by_name(r) for r in program.names["reads"]]
+        return np.array(losses), session.run(reads)
 
 
 def far(want, got, tolerance):
@@ -237,32 +262,28 @@ def compare(tf, tool, targets, model, optimizer, place):
     """Differences between TensorFlow's training and ours."""
     answer, graph_def = tool.ask({"ask": "training", "model": model, "optimizer": optimizer, "place": place,
                                   "tasks": TASKS}, tf.GraphDef())
-    ours = answer["training"]
-    graph, loss, train, init, variables = theirs(tf, model, optimizer, place)
-    problems = []
-    if ours["train"] != train:
-        problems.append("the training operation is called %s, not %s" % (ours["train"], train))
-    named = {v["name"]: v for v in ours["variables"]}
-    expected = {}
+    named = {v["name"]: v for v in answer["training"]["variables"]}
+    them, variables = theirs(tf, model, optimizer, place)
+    problems, expected = [], {}
+    if answer["training"]["train"] != them.names["train"]:
+        problems.append("the training operation is called %s, not %s" % (answer["training"]["train"],
+                                                                         them.names["train"]))
     for v in variables:
         info = v._get_save_slice_info()
         expected[v.op.name] = {"device": v.op.device, "save_name": info.full_name if info else v.op.name,
                                "slice": info.spec if info else ""}
     if list(named) != list(expected):
-        problems.append("variables: TensorFlow has %s, Downpour %s" % (list(expected), list(named)))
-        return problems
+        return problems + ["variables: TensorFlow has %s, Downpour %s" % (list(expected), list(named))]
     for name, want in expected.items():
         got = {k: named[name][k] for k in want}
         if got != want:
             problems.append("%s: TensorFlow says %s, Downpour %s" % (name, want, got))
     if place:
         return problems
-    with graph.as_default():
-        reads = [tf.identity(v.read_value()).name for v in variables]
-    losses, values = run(tf, "", graph, model, init, loss, train, reads)
+    us = ours(tf, answer, graph_def)
+    losses, values = run(tf, "", them, model, range(STEPS))
     for target, tolerance, where in targets:
-        got_losses, got = run(tf, target, imported(tf, graph_def), model, ours["init"], ours["loss"], ours["train"],
-                              [named[n]["read"] for n in expected])
+        got_losses, got = run(tf, target, us, model, range(STEPS))
         off = far(losses, got_losses, tolerance)
         if off:
             problems.append("losses on %s %s: %s... and %s..." % (where, off, losses[:4], got_losses[:4]))
@@ -270,8 +291,32 @@ def compare(tf, tool, targets, model, optimizer, place):
             off = far(w, g, tolerance)
             if off:
                 problems.append("%s on %s %s" % (name, where, off))
+    if (model, optimizer) in CONTINUED:
+        problems += continued(tf, targets[-1], them, us, model, losses)
     if optimizer != "twice" and not np.mean(losses[-10:]) < np.mean(losses[:10]):
         problems.append("nothing was learned: %s... to %s" % (losses[:3], losses[-3:]))
+    return problems
+
+
+# Whose checkpoints the other side goes on from.
+CONTINUED = {("mlp", "centered"), ("mlp", "named_adam"), ("embedding", "ftrl"), ("parts", "adam"), ("parts", "averaged")}
+
+
+def continued(tf, last, them, us, model, losses):
+    """Trains half on one side, saves there, restores and goes on on the other: the losses must be as if nothing was."""
+    target, tolerance, where = last
+    half, problems = STEPS // 2, []
+    with tempfile.TemporaryDirectory() as work:
+        for name, first_target, first_program, then_target, then_program in (
+                ("begun by TensorFlow", "", them, target, us), ("begun by Downpour", target, us, "", them)):
+            path = os.path.join(work, name.split()[-1], "model.ckpt")
+            os.mkdir(os.path.dirname(path))
+            run(tf, first_target, first_program, model, range(half), save=path)
+            got, _ = run(tf, then_target, then_program, model, range(half, STEPS), restore=path)
+            off = far(losses[half:], got, tolerance)
+            if off:
+                problems.append("%s, ended by the other (%s): losses %s: %s... and %s..." % (
+                    name, where, off, losses[half:half + 4], got[:4]))
     return problems
 
 
@@ -306,7 +351,10 @@ def schedules(tf, tool, targets):
             return np.array([session.run(fetches, {"step:0": i}) for i in range(50)])
     expected = values("", graph, [want[n] for n in names])
     for target, _, where in targets:
-        got = values(target, imported(tf, graph_def), [rates[n] for n in names])
+        mine = tf.Graph()
+        with mine.as_default():
+            tf.import_graph_def(tf.GraphDef.FromString(graph_def), name="")
+        got = values(target, mine, [rates[n] for n in names])
         for i, name in enumerate(names):
             off = np.flatnonzero(np.abs(expected[:, i] - got[:, i]) > 1e-6 * np.abs(expected[:, i]) + 1e-7)
             if len(off):

@@ -8,7 +8,7 @@ use downpour_build::{
 };
 use downpour_train::{
     Adadelta, Adagrad, AdagradDa, Adam, ExponentialMovingAverage, Ftrl, GradientDescent, Minimize,
-    Momentum, ProximalAdagrad, ProximalGradientDescent, RmsProp, Schedule, global_step,
+    Momentum, ProximalAdagrad, ProximalGradientDescent, RmsProp, Saver, Schedule, global_step,
 };
 use serde::{Deserialize, Serialize};
 
@@ -74,6 +74,7 @@ fn inside(g: &Graph, asked: &Training) -> Result<Trained> {
     let step = global_step(g);
     let train = optimize(g, &asked.optimizer, &loss, &step)?;
     let init = g.initialize_variables();
+    Saver::new(g)?;
     let kept = |v: &Variable| Kept {
         name: v.name().to_owned(),
         read: v.value().name(),

@@ -186,3 +186,128 @@ impl ReplicaDeviceSetter {
         }))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{Graph, IntoTensor, Output};
+
+    /// Where variables and constants go under scopes of all kinds.
+    fn places(setter: ReplicaDeviceSetter) -> Vec<(String, String)> {
+        let g = Graph::new();
+        let variable = |name: &str| g.variable(name).shape([2]).build().handle().clone();
+        let constant = |name: &str| {
+            let op = g.op("Const").name(name).attr("dtype", DType::Float);
+            op.attr("value", AttrValue::Tensor(1.0f32.into_tensor()))
+                .output()
+        };
+        let setter = setter.worker_device("/job:worker/task:1/device:CPU:0");
+        let made: Vec<Output> = g.with_device_function(setter.build().unwrap(), || {
+            let a = variable("a");
+            let on = |device: &str, names: &[&str]| -> Vec<Output> {
+                g.with_device(device, || {
+                    let make = |name: &&str| match name.len() {
+                        1 => variable(name),
+                        _ => constant(name),
+                    };
+                    names.iter().map(make).collect()
+                })
+            };
+            let mut made = vec![a.clone()];
+            made.extend(on("/device:GPU:1", &["b", "cb"]));
+            made.extend(on("/job:ps/task:2", &["c"]));
+            made.extend(on("/job:other", &["d", "cd"]));
+            made.extend(on("/task:7", &["e", "ce"]));
+            made.push(variable("f"));
+            made.push(g.without_device(|| variable("n")));
+            made.extend([variable("h"), constant("ch")]);
+            made.push(g.with_colocation(&a.operation(), || variable("i")));
+            made.push(variable("j"));
+            made
+        });
+        g.check().unwrap();
+        let place = |o: &Output| (o.operation().name(), o.operation().device());
+        made.iter().map(place).collect()
+    }
+
+    fn check(setter: ReplicaDeviceSetter, expected: &[(&str, &str)]) {
+        let found = places(setter);
+        let found: Vec<(&str, &str)> = found.iter().map(|(n, d)| (&**n, &**d)).collect();
+        assert_eq!(found, expected);
+    }
+
+    // Expected places: tf.compat.v1.train.replica_device_setter in TensorFlow 2.21 for the same
+    // operations in the same order.
+    #[test]
+    fn inner_scopes_win_and_still_take_turns() {
+        check(
+            ReplicaDeviceSetter::new(3),
+            &[
+                ("a", "/job:ps/task:0"),
+                ("b", "/job:ps/task:1/device:GPU:1"),
+                ("cb", "/job:worker/task:1/device:GPU:1"),
+                ("c", "/job:ps/task:2"),
+                ("d", "/job:other"),
+                ("cd", "/job:other/task:1/device:CPU:0"),
+                ("e", "/job:ps/task:7"),
+                ("ce", "/job:worker/task:7/device:CPU:0"),
+                ("f", "/job:ps/task:1"),
+                ("n", ""),
+                ("h", "/job:ps/task:2"),
+                ("ch", "/job:worker/task:1/device:CPU:0"),
+                ("i", "/job:ps/task:0"),
+                ("j", "/job:ps/task:1"),
+            ],
+        );
+    }
+
+    #[test]
+    fn without_merging_inner_scopes_stand_alone() {
+        check(
+            ReplicaDeviceSetter::new(3).merge_devices(false),
+            &[
+                ("a", "/job:ps/task:0"),
+                ("b", "/device:GPU:1"),
+                ("cb", "/device:GPU:1"),
+                ("c", "/job:ps/task:2"),
+                ("d", "/job:other"),
+                ("cd", "/job:other"),
+                ("e", "/task:7"),
+                ("ce", "/task:7"),
+                ("f", "/job:ps/task:1"),
+                ("n", ""),
+                ("h", "/job:ps/task:2"),
+                ("ch", "/job:worker/task:1/device:CPU:0"),
+                ("i", "/job:ps/task:0"),
+                ("j", "/job:ps/task:1"),
+            ],
+        );
+    }
+
+    #[test]
+    fn the_least_loaded_comes_next_and_any_function_may_choose() {
+        let g = Graph::new();
+        let task = |setter: ReplicaDeviceSetter, rows: &[usize]| -> Vec<String> {
+            g.with_device_function(setter.build().unwrap(), || {
+                let make = |rows: &usize| g.variable("v").shape([*rows]).build();
+                let device = |v: crate::Variable| v.handle().operation().device();
+                rows.iter().map(|r| device(make(r))).collect()
+            })
+        };
+        let tasks = |numbers: &[u32]| -> Vec<String> {
+            numbers
+                .iter()
+                .map(|n| format!("/job:ps/task:{n}"))
+                .collect()
+        };
+        let greedy = ReplicaDeviceSetter::new(3).strategy(Spread::by_bytes(3));
+        assert_eq!(
+            task(greedy, &[10, 1, 2, 1, 1, 9]),
+            tasks(&[0, 1, 2, 1, 1, 2])
+        );
+        let odd = Spread::by(|op| u32::from(op.name.ends_with('1')));
+        let odd = ReplicaDeviceSetter::new(2).strategy(odd);
+        assert_eq!(task(odd, &[1]), tasks(&[0]));
+        assert!(ReplicaDeviceSetter::new(1).ps_device("ps").build().is_err());
+    }
+}

@@ -117,3 +117,73 @@ impl Graph {
         result
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::{DType, Partitioner};
+
+    fn names(g: &Graph) -> Vec<String> {
+        let all = g.variables();
+        all.iter().map(|v| v.name().to_owned()).collect()
+    }
+
+    #[test]
+    fn copies_of_a_model_share_layer_by_layer() {
+        let g = Graph::new();
+        let model = || {
+            g.with_variable_scope("model", Reuse::Auto, || {
+                for _ in 0..2 {
+                    g.with_scope("dense", || g.variable("w").shape([2]).build());
+                }
+            });
+        };
+        g.with_scope("tower_0", model);
+        g.with_scope("tower_1", model);
+        assert_eq!(names(&g), ["model/dense/w", "model/dense_1/w"]);
+        g.check().unwrap();
+    }
+
+    #[test]
+    fn outside_a_variable_scope_each_is_its_own() {
+        let g = Graph::new();
+        for _ in 0..2 {
+            g.with_scope("dense", || g.variable("w").shape([2]).build());
+        }
+        g.variable("shared").shape([2]).reuse(Reuse::Auto).build();
+        g.variable("shared").shape([2]).reuse(Reuse::Auto).build();
+        assert_eq!(names(&g), ["dense/w", "dense_1/w", "shared"]);
+    }
+
+    #[test]
+    fn mistakes_are_named() {
+        let after = |reuse: Reuse, make: &dyn Fn(&Graph)| {
+            let g = Graph::new();
+            g.with_variable_scope("s", Reuse::Never, || g.variable("v").shape([2]).build());
+            g.with_variable_scope("s", reuse, || make(&g));
+            g.check().unwrap_err().message
+        };
+        let again = |g: &Graph| drop(g.variable("v").shape([2]).build());
+        let wrong = |g: &Graph| drop(g.variable("v").shape([2]).dtype(DType::Double).build());
+        let other = |g: &Graph| drop(g.variable("u").shape([2]).build());
+        assert!(after(Reuse::Never, &again).contains("'s/v' exists already"));
+        assert!(after(Reuse::Auto, &wrong).contains("'s/v' is float, not double"));
+        assert!(after(Reuse::Always, &other).contains("no variable 's/u' to share"));
+    }
+
+    #[test]
+    fn variables_in_parts_are_shared_too_if_the_parts_agree() {
+        let g = Graph::new();
+        let table = |parts: usize| {
+            g.with_variable_scope("s", Reuse::Auto, || {
+                let table = g.variable("table").shape([4, 2]);
+                table.partitioned(&Partitioner::fixed(parts))
+            })
+        };
+        assert_eq!(table(2).parts()[1].handle(), table(2).parts()[1].handle());
+        assert_eq!(g.variables().len(), 2);
+        table(4);
+        let error = g.check().unwrap_err();
+        assert!(error.message.contains("has 2 parts"), "{error}");
+    }
+}

@@ -1,5 +1,6 @@
 //! Graphs built, differentiated and trained from Rust, on real servers.
 
+mod placement;
 mod supervision;
 mod sync;
 
