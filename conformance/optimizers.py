@@ -229,7 +229,10 @@ def ours(tf, answer, graph_def):
 def run(tf, target, program, model, steps, restore=None, save=None):
     """Losses of some steps, and the variables' values after them."""
     # Apart from other models' variables of the same name, which a server keeps.
-    config = tf.ConfigProto(isolate_session_state=True)
+    # Steps are few: optimizing the graph and waking threads would take longer than they do.
+    config = tf.ConfigProto(isolate_session_state=True, inter_op_parallelism_threads=1, intra_op_parallelism_threads=1)
+    config.graph_options.optimizer_options.opt_level = -1
+    config.graph_options.rewrite_options.disable_meta_optimizer = True
     with tf.Session(target, graph=program.graph, config=config) as session:
         if restore:
             session.run(program.restore, {program.filename: restore})
