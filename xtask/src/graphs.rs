@@ -1,18 +1,23 @@
 //! `cargo xtask graphs`: the conformance cases' graphs, built by TensorFlow, given to our builder. It
-//! must infer TensorFlow's shapes, refuse what TensorFlow refuses, and give its gradients.
+//! must infer TensorFlow's shapes, refuse what TensorFlow refuses, and give its gradients; and models
+//! with optimizers, built by both, must train alike.
 
-use crate::process::{cargo, root, run, run_watched, target_dir};
+use crate::process::{build_server, cargo, root, run, run_watched, server_binary, target_dir};
 use crate::venv;
 use anyhow::{Result, bail};
 use std::process::Command;
 
 /// What `graphs.py` compares, with as many of an op's cases as keep each within half a minute on a
 /// quiet machine; without `--sample` it is all of them.
-const COMPARISONS: [&[&str]; 3] = [
+const COMPARISONS: [&[&str]; 4] = [
     &["shapes", "--sample", "5"],
     &["variants", "--sample", "20", "--each", "1"],
     &["gradients", "--sample", "10"],
+    &[OPTIMIZERS],
 ];
+
+/// The comparison that has a script of its own, and needs a server.
+const OPTIMIZERS: &str = "optimizers";
 
 /// Runs all comparisons, or the one that `args` begin with, with arguments of its own.
 pub(crate) fn compare(args: &[String]) -> Result<String> {
@@ -27,9 +32,17 @@ pub(crate) fn compare(args: &[String]) -> Result<String> {
     let (mut summaries, mut failed) = (Vec::new(), false);
     for comparison in chosen {
         let mut command = Command::new(&python);
-        command.current_dir(root()).arg("conformance/graphs.py");
-        command.args(comparison).arg("--tool").arg(&tool);
+        command.current_dir(root());
         let name = comparison.first().copied().unwrap_or_default();
+        if name == OPTIMIZERS {
+            build_server()?;
+            command.arg("conformance/optimizers.py");
+            command.args(comparison.iter().skip(1));
+            command.arg("--server").arg(server_binary());
+        } else {
+            command.arg("conformance/graphs.py").args(comparison);
+        }
+        command.arg("--tool").arg(&tool);
         let mut summary = format!("{name}: no summary");
         let outcome = run_watched(&mut command, |line| {
             if line.starts_with(name) && line.contains(" passed, ") {
