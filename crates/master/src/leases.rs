@@ -18,6 +18,10 @@ pub(crate) struct Sight {
     pub(crate) is_held: bool,
 }
 
+/// Sessions that may be left alone at once; beyond, the ones longest alone go, whatever their lease.
+/// Clients that restart often would otherwise fill the task's memory within one lease.
+const MAX_ALONE: usize = 64;
+
 /// Since when each session has been left alone. Times are since any fixed moment.
 #[derive(Default)]
 pub(crate) struct Leases {
@@ -25,7 +29,7 @@ pub(crate) struct Leases {
 }
 
 impl Leases {
-    /// Returns the sessions that have been left alone for `lease`.
+    /// Returns the sessions that have been left alone for `lease`, or of too many the longest.
     pub(crate) fn look(&mut self, now: Duration, lease: Duration, seen: &[Sight]) -> Vec<String> {
         let mut alone = HashMap::new();
         let mut over = Vec::new();
@@ -38,6 +42,16 @@ impl Leases {
                 over.push(session.handle.clone());
             }
             alone.insert(session.handle.clone(), (session.uses, since));
+        }
+        let excess = (alone.len() - over.len()).saturating_sub(MAX_ALONE);
+        if excess > 0 {
+            let mut young: Vec<(Duration, &String)> = alone
+                .iter()
+                .filter(|(handle, _)| !over.contains(handle))
+                .map(|(handle, (_, since))| (*since, handle))
+                .collect();
+            young.sort();
+            over.extend(young.into_iter().take(excess).map(|(_, h)| h.clone()));
         }
         self.alone = alone;
         over
@@ -65,6 +79,26 @@ mod tests {
         assert!(!look(&mut leases, 500, 1, false));
         assert!(!look(&mut leases, 559, 1, false));
         assert!(look(&mut leases, 560, 1, false));
+    }
+
+    #[test]
+    fn of_too_many_the_longest_alone_end_early() {
+        let mut leases = Leases::default();
+        let (lease, mut seen) = (Duration::from_secs(1000), Vec::new());
+        for i in 0..MAX_ALONE + 3 {
+            seen.push(Sight {
+                handle: format!("{i:04}"),
+                uses: 1,
+                is_held: false,
+            });
+            let over = leases.look(Duration::from_secs(i as u64), lease, &seen);
+            let Some(first) = i.checked_sub(MAX_ALONE) else {
+                assert!(over.is_empty());
+                continue;
+            };
+            assert_eq!(over, [format!("{first:04}")]);
+            seen.remove(0);
+        }
     }
 
     #[test]

@@ -392,9 +392,7 @@ impl Master {
         for handle in self.leases.lock().look(now, lease, &seen) {
             let closed = self.sessions.lock().close(&handle);
             if let Some(entry) = closed {
-                warn!(
-                    "session {handle} is closed: its client left {lease:?} ago without closing it"
-                );
+                warn!("session {handle} is closed: its client left without closing it");
                 entry.session.close(Status::aborted(format!(
                     "Session {handle} was closed: its client was gone."
                 )));

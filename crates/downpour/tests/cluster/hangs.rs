@@ -383,3 +383,64 @@ async fn a_message_over_the_limit_is_an_error_that_says_so() {
     // The task goes on.
     assert_eq!(round_trip(&mut client, 1000).await.unwrap(), 4000);
 }
+
+/// Resident memory of this process.
+fn resident() -> usize {
+    let text = std::fs::read_to_string("/proc/self/statm").unwrap_or_default();
+    let pages = text.split(' ').nth(1).and_then(|n| n.parse::<usize>().ok());
+    pages.unwrap_or(0) * 4096
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn sessions_of_clients_that_vanish_end_and_leave_no_memory_behind() {
+    let (ps, worker) = (free_address(), free_address());
+    let limits = Limits {
+        lease: Duration::from_millis(200),
+        ..Default::default()
+    };
+    for job in ["ps", "worker"] {
+        common::start_task(&[&ps], &[&worker], (job, 0), limits).await;
+    }
+    let before = resident();
+    let mut sessions = Vec::new();
+    for i in 0..200 {
+        // Four megabytes on the ps, in a graph that only this session has.
+        let value = proto::TensorProto {
+            dtype: 1,
+            tensor_shape: Some(common::shape(&[1 << 20])),
+            tensor_content: vec![i as u8; 1 << 22].into(),
+            ..Default::default()
+        };
+        let attrs = [
+            ("dtype", dtype(1)),
+            ("value", attr(attr_value::Value::Tensor(Box::new(value)))),
+        ];
+        let mut nodes = vec![
+            node("big", "Const", &[], &attrs),
+            node("size", "Size", &["big"], &[("T", dtype(1))]),
+        ];
+        for node in &mut nodes {
+            node.device = "/job:ps/task:0".into();
+        }
+        let mut client = connect(&worker).await;
+        let session = create(&mut client, graph(nodes)).await.unwrap();
+        run(&mut client, &session, &[], &["size:0"]).await.unwrap();
+        sessions.push(session);
+        // The client goes without closing it.
+    }
+    let mut client = connect(&worker).await;
+    soon("the end of the sessions", async {
+        for session in &sessions {
+            while run(&mut client, session, &[], &["size:0"]).await.is_ok() {
+                // Asking renews the lease.
+                tokio::time::sleep(Duration::from_millis(500)).await;
+            }
+        }
+    })
+    .await;
+    let e = run(&mut client, &sessions[0], &[], &["size:0"]).await;
+    assert_eq!(e.unwrap_err().code(), Code::Aborted);
+    // Kept, they would take 800 MB or more; other tests run beside this one.
+    let grown = resident().saturating_sub(before);
+    assert!(grown < 600 << 20, "{} MB more", grown >> 20);
+}
