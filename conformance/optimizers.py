@@ -366,6 +366,42 @@ def schedules(tf, tool, targets):
     return problems
 
 
+def beginnings(tf, tool, targets):
+    """Differences between the first values of variables that begin at random with seeds, whole and in parts."""
+    answer, graph_def = tool.ask({"ask": "training", "model": "beginnings", "optimizer": ""}, tf.GraphDef())
+    found = answer["training"]["variables"]
+    graph = tf.Graph()
+    with graph.as_default():
+        three = tf.fixed_size_partitioner
+        for name, initializer, partitioner in (
+                ("glorot", tf.glorot_uniform_initializer(5), None),
+                ("normal", tf.random_normal_initializer(0.5, 2.0, 5), None),
+                ("glorot_parts", tf.glorot_uniform_initializer(5), three(3)),
+                ("he_parts", tf.initializers.he_normal(5), three(3, axis=1)),
+                ("uniform_parts", tf.random_uniform_initializer(-1, 3, 5), three(3))):
+            tf.get_variable(name, [10, 4], initializer=initializer, partitioner=partitioner)
+        variables, init = tf.global_variables(), tf.global_variables_initializer()
+        reads = [v.read_value() for v in variables]
+    if [v["name"] for v in found] != [v.op.name for v in variables]:
+        return ["TensorFlow has %s, Downpour %s" % ([v.op.name for v in variables], [v["name"] for v in found])]
+
+    def values(target, graph, init, reads):
+        with tf.Session(target, graph=graph, config=tf.ConfigProto(isolate_session_state=True)) as session:
+            session.run(init)
+            return session.run(reads)
+    problems, expected = [], values("", graph, init, reads)
+    for target, tolerance, where in targets:
+        mine = tf.Graph()
+        with mine.as_default():
+            tf.import_graph_def(tf.GraphDef.FromString(graph_def), name="")
+        got = values(target, mine, answer["training"]["init"], [v["read"] for v in found])
+        for v, w, g in zip(variables, expected, got):
+            off = far(w, g, tolerance)
+            if off:
+                problems.append("%s on %s %s: %s and %s" % (v.op.name, where, off, w.flat[:3], g.flat[:3]))
+    return problems
+
+
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--tool", required=True)
@@ -388,7 +424,8 @@ def main():
             if options.target or server:
                 targets.append((options.target or server.target, ON_DOWNPOUR, "Downpour"))
             tool = graphs.Tool(options.tool)
-            jobs = [("schedules", lambda: schedules(tf, tool, targets))]
+            jobs = [("schedules", lambda: schedules(tf, tool, targets)),
+                    ("beginnings", lambda: beginnings(tf, tool, targets))]
             for model, optimizer, place in cases(tf):
                 name = "/".join(filter(None, (model, optimizer, place)))
                 jobs.append((name, lambda m=model, o=optimizer, p=place: compare(tf, tool, targets, m, o, p)))

@@ -61,8 +61,10 @@ pub(crate) fn build(g: &Graph, asked: &Training) -> Result<Trained> {
 }
 
 fn inside(g: &Graph, asked: &Training) -> Result<Trained> {
-    if asked.model == "schedules" {
-        return Ok(schedules(g));
+    match asked.model.as_str() {
+        "schedules" => return Ok(schedules(g)),
+        "beginnings" => return Ok(beginnings(g)),
+        _ => {}
     }
     let loss = match asked.model.as_str() {
         "mlp" => mlp(g, DType::Float),
@@ -75,6 +77,16 @@ fn inside(g: &Graph, asked: &Training) -> Result<Trained> {
     let train = optimize(g, &asked.optimizer, &loss, &step)?;
     let init = g.initialize_variables();
     Saver::new(g)?;
+    Ok(Trained {
+        loss: loss.name(),
+        train: train.name(),
+        init: init.name(),
+        variables: kept(g),
+        rates: Vec::new(),
+    })
+}
+
+fn kept(g: &Graph) -> Vec<Kept> {
     let kept = |v: &Variable| Kept {
         name: v.name().to_owned(),
         read: v.value().name(),
@@ -82,13 +94,23 @@ fn inside(g: &Graph, asked: &Training) -> Result<Trained> {
         save_name: v.save_name().to_owned(),
         slice: v.save_slice(),
     };
-    Ok(Trained {
-        loss: loss.name(),
-        train: train.name(),
-        init: init.name(),
-        variables: g.variables().iter().map(kept).collect(),
-        rates: Vec::new(),
-    })
+    g.variables().iter().map(kept).collect()
+}
+
+/// Variables, whole and in parts, that begin at random with seeds.
+fn beginnings(g: &Graph) -> Trained {
+    let begin = |name: &str, init: Init| g.variable(name).shape([10, 4]).init(init.seed(5));
+    begin("glorot", Init::glorot_uniform()).build();
+    begin("normal", Init::normal(0.5, 2.0)).build();
+    let three = Partitioner::fixed(3);
+    begin("glorot_parts", Init::glorot_uniform()).partitioned(&three);
+    begin("he_parts", Init::he_normal()).partitioned(&three.clone().axis(1));
+    begin("uniform_parts", Init::uniform(-1.0, 3.0)).partitioned(&three);
+    Trained {
+        init: g.initialize_variables().name(),
+        variables: kept(g),
+        ..Default::default()
+    }
 }
 
 /// Numbers between -scale/2 and scale/2 that look random.

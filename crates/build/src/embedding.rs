@@ -190,6 +190,17 @@ fn rows_of(variable: &Variable) -> Option<usize> {
 ///
 /// `weights` has a number for each of `ids.values`. The result has a row for each row of `ids` up to
 /// the last one that has an id; rows without ids are zero.
+///
+/// ```
+/// use downpour_build::{Combiner, DType, Graph, Lookup, embedding_lookup_sparse};
+/// let g = Graph::new();
+/// let table = g.variable("words").shape([1000, 8]).build();
+/// let ids = g.sparse_placeholder("words_of_each", DType::Int64, 2);
+/// let rows = embedding_lookup_sparse(&table, &ids, None, Lookup::Mod, Combiner::Mean);
+/// assert_eq!(rows.dtype(), DType::Float);
+/// g.check()?;
+/// # Ok::<(), downpour_build::Status>(())
+/// ```
 #[track_caller]
 pub fn embedding_lookup_sparse<T: Table + ?Sized>(
     table: &T,

@@ -37,6 +37,14 @@ impl SaveSlice {
 }
 
 /// Says in how many parts a variable is kept.
+///
+/// ```
+/// use downpour_build::{DType, Partitioner, Shape};
+/// let shape = Shape::from(&[1000usize, 64][..]);
+/// let rows_of_100_kib = Partitioner::axis_size(100 << 10);
+/// assert_eq!(rows_of_100_kib.parts(&shape, DType::Float)?, (0, 3));
+/// # Ok::<(), downpour_build::Status>(())
+/// ```
 #[derive(Clone)]
 pub struct Partitioner(Kind);
 

@@ -29,6 +29,14 @@ const PS_OPS: [&str; 14] = [
 ];
 
 /// Chooses the parameter server of the next operation that holds state.
+///
+/// ```
+/// use downpour_build::{ReplicaDeviceSetter, Spread};
+/// let big_ones_last = Spread::by(|op| if op.name.starts_with("table") { 1 } else { 0 });
+/// let setter = ReplicaDeviceSetter::new(2).strategy(big_ones_last).build()?;
+/// # drop(setter);
+/// # Ok::<(), downpour_build::Status>(())
+/// ```
 pub struct Spread(Box<dyn FnMut(&NewOp<'_>) -> u32 + Send>);
 
 impl Spread {

@@ -72,6 +72,19 @@ pub trait Optimizer {
 }
 
 /// What every optimizer can do.
+///
+/// ```
+/// use downpour_build::{Graph, Init};
+/// use downpour_train::{Minimize, Momentum, global_step};
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value([3.0f32, 4.0])).build();
+/// let momentum = Momentum::new(0.1, 0.9);
+/// let train = momentum.minimize(&w.square().sum(()), Some(&global_step(&g)))?;
+/// assert_eq!(train.name(), "Momentum");
+/// let slot = momentum.slot(&w, "momentum").expect("made by minimize");
+/// assert_eq!(slot.name(), "w/Momentum");
+/// # Ok::<(), downpour_build::Status>(())
+/// ```
 pub trait Minimize: Optimizer {
     /// Gradients of a loss with respect to all trainable variables that it depends on.
     fn compute_gradients(&self, loss: &Output) -> Result<Vec<(Gradient, Variable)>> {
