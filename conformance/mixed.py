@@ -99,4 +99,25 @@ def lists(tf, run):
         return out + [v.decode() for v in session.run([joined, values[1]], feed)]
 
 
-PROGRAMS = [partial_run, remote_call, lists]
+def traces(tf, run):
+    """A traced step names what crossed the network, and costs are reported when the session asks for them."""
+    with run.graph() as graph:
+        x = tf.placeholder(tf.float32, [2, 3], name="x")
+        with run.device(PS):
+            total = tf.reduce_sum(x * 2.0)
+        with run.device(WORKER):
+            y = total + 1.0
+    config = tf.ConfigProto()
+    config.graph_options.build_cost_model = 1
+    target = run.cluster.target(0) if hasattr(run, "cluster") else ""
+    options, metadata = tf.RunOptions(trace_level=tf.RunOptions.FULL_TRACE), tf.RunMetadata()
+    with tf.Session(target, graph=graph, config=config) as session:
+        value = session.run(y, {x: [[1.0, 2.0, 3.0], [4.0, 5.0, 6.0]]}, options=options, run_metadata=metadata)
+    labels = [n.timeline_label for d in metadata.step_stats.dev_stats for n in d.node_stats if n.node_name == "RecvTensor"]
+    came = any(l.startswith("[4B] [") and " from %s" % PS.replace("/task", "/replica:0/task") in l for l in labels) if target else True
+    costs = {n.name: n for n in metadata.cost_graph.node}
+    total = [n for name, n in costs.items() if name.split(":")[0] == "add"]
+    return [value, "received" if came else str(labels), "costs" if total and total[0].compute_cost >= 0 else str(list(costs))]
+
+
+PROGRAMS = [partial_run, remote_call, lists, traces]

@@ -314,4 +314,6 @@ def _remote(target):
     return raw.RemoteCall(target=inp(target), args=[inp(1.0), inp(2.0)], Tout=[F, F], f=Two)
 
 
+case("RemoteCall/short", lambda: _remote(b"/cpu:0"))
+case("RemoteCall/nonsense", lambda: _remote(b"nonsense"))
 case("RemoteCall/here", lambda: _remote(b"/job:localhost/replica:0/task:0/device:CPU:0"))

@@ -5,6 +5,7 @@
 //! master runs nothing itself: steps go to tasks through `downpour_net::Task`.
 
 mod calls;
+mod costs;
 mod gather;
 mod leases;
 mod lifecycle;

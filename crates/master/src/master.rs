@@ -1,5 +1,6 @@
 //! All sessions of a task's master, and the meaning of each of the service's calls.
 
+use crate::costs::cost_graph;
 use crate::leases::{Leases, Sight};
 use crate::plans::Registered;
 use crate::registry::Registry;
@@ -187,12 +188,13 @@ impl Master {
             // Compiling may take long; a step of a known graph must not pay for the hand-over.
             None => session.register(key, &Endpoints::Positional).await?,
         };
-        let trace = traces(&request.options);
+        let costs = session.wants_costs(&plan);
+        let trace = costs || traces(&request.options);
         let running = Session::start(in_use, &plan, self.step_id(), feeds, trace)?;
         let watched = self.stalls.watch(&session, &plan);
         let end = finish(&session, running, request.options.timeout).await?;
         drop(watched);
-        let metadata = metadata(&end, &request.options, &plan);
+        let metadata = metadata(&end, &request.options, &plan, costs);
         let tensors = plan
             .request
             .fetches
@@ -277,12 +279,13 @@ impl Master {
                 request.feed.len()
             )));
         }
-        let trace = traces(&options);
+        let costs = session.wants_costs(&plan);
+        let trace = costs || traces(&options);
         let running = Session::start(session.begin()?, &plan, self.step_id(), request.feed, trace)?;
         let watched = self.stalls.watch(&session, &plan);
         let end = finish(&session, running, options.timeout).await?;
         drop(watched);
-        let metadata = metadata(&end, &options, &plan);
+        let metadata = metadata(&end, &options, &plan, costs);
         Ok(RunCallableResponse {
             fetch: end.fetches,
             metadata,
@@ -502,9 +505,13 @@ fn traces(options: &RunOptions) -> bool {
     )
 }
 
-fn metadata(end: &StepEnd, options: &RunOptions, plan: &Registered) -> RunMetadata {
+fn metadata(end: &StepEnd, options: &RunOptions, plan: &Registered, costs: bool) -> RunMetadata {
     RunMetadata {
-        step_stats: (!end.stats.is_empty()).then(|| StepStats {
+        cost_graph: match costs {
+            true => cost_graph(plan, end),
+            false => Vec::new(),
+        },
+        step_stats: (!end.stats.is_empty() && traces(options)).then(|| StepStats {
             devices: end.stats.clone(),
         }),
         partition_graphs: match options.output_partition_graphs {

@@ -6,6 +6,7 @@ use downpour_graph::Graph;
 use downpour_plan::Request;
 use downpour_tensor::DType;
 use std::collections::HashMap;
+use std::sync::atomic::AtomicU64;
 use std::sync::{Arc, Weak};
 
 /// What one task runs of a request.
@@ -27,6 +28,8 @@ pub(crate) struct Registered {
     pub(crate) feed_types: Vec<DType>,
     /// All of it, before it was parted.
     pub(crate) graph: Graph,
+    /// How many steps have begun.
+    pub(crate) steps: AtomicU64,
     /// The session whose graphs these are.
     pub(crate) home: Weak<Session>,
 }
@@ -91,6 +94,7 @@ mod tests {
                 request,
                 feed_types: vec![],
                 graph: Graph::default(),
+                steps: AtomicU64::new(0),
                 home: Weak::new(),
             })
         };

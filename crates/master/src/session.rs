@@ -1,6 +1,7 @@
 //! One session: a growing graph, its registered requests, its running steps. The shell around its
 //! [`Lifecycle`], which decides who may still begin and when the session is deleted on its tasks.
 
+use crate::costs;
 use crate::gather::{Gather, Leftovers};
 use crate::lifecycle::{Effect, Effects, Event, Lifecycle, UseId};
 use crate::partial::PartialRuns;
@@ -17,7 +18,7 @@ use parking_lot::Mutex;
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::time::Duration;
 use tokio::sync::oneshot;
 
@@ -315,6 +316,7 @@ impl Session {
             request,
             feed_types,
             graph: rewritten,
+            steps: AtomicU64::new(0),
             home: Arc::downgrade(self),
         });
         if let Some(e) = failed {
@@ -444,6 +446,13 @@ impl Session {
         let ended = gather.part(i);
         let cancel = task.run_graph(&self.handle, part.handle, step, ended);
         gather.launched(i, cancel);
+    }
+
+    /// Whether the next step of `plan` reports what its nodes cost.
+    pub(crate) fn wants_costs(&self, plan: &Registered) -> bool {
+        let options = &self.config.graph_options;
+        options.build_cost_model > 0
+            && costs::are_wanted(options, plan.steps.fetch_add(1, Ordering::Relaxed))
     }
 
     /// How long a step may take when its own options do not say.

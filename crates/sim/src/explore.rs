@@ -117,13 +117,24 @@ pub fn explore<W: World>(start: W, limit: usize) -> Result<Explored, String> {
 
 /// 128 bits: two of a billion states share one with a probability below 10⁻²⁰.
 fn fingerprint(world: &impl Hash) -> u128 {
-    let half = |salt: u64| {
-        let mut hasher = DefaultHasher::new();
-        salt.hash(&mut hasher);
-        world.hash(&mut hasher);
-        u128::from(hasher.finish())
-    };
-    half(1) << 64 | half(2)
+    let mut both = Twice(DefaultHasher::new(), DefaultHasher::new());
+    both.1.write_u8(1);
+    world.hash(&mut both);
+    u128::from(both.0.finish()) << 64 | u128::from(both.1.finish())
+}
+
+/// Two hashes in one go: walking the state takes longer than hashing it.
+struct Twice(DefaultHasher, DefaultHasher);
+
+impl Hasher for Twice {
+    fn write(&mut self, bytes: &[u8]) {
+        self.0.write(bytes);
+        self.1.write(bytes);
+    }
+
+    fn finish(&self) -> u64 {
+        self.0.finish()
+    }
 }
 
 fn history<E: Debug>(seen: &[Arrival<E>], mut at: usize, rule: &str) -> String {

@@ -9,6 +9,7 @@ mod partial;
 mod remote_functions;
 mod remote_rendezvous;
 mod roll;
+mod rpc_log;
 mod service;
 mod stats;
 mod worker;

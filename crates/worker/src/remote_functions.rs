@@ -86,7 +86,9 @@ impl RemoteFunctions {
     async fn register(&self, target: &str, graph: Graph) -> Result<Known> {
         let name = target.split("/device:").next().unwrap_or(target);
         if self.peers.address(name).is_none() {
-            let workers: Vec<&str> = self.peers.others().collect();
+            let own = std::iter::once(self.peers.own());
+            let mut workers: Vec<&str> = own.chain(self.peers.others()).collect();
+            workers.sort_unstable();
             return Err(Status::invalid_argument(format!(
                 "Could not find worker with target: {target} Available workers: {}",
                 workers.join(", ")

@@ -2,6 +2,7 @@
 //! step.
 
 use crate::remote_functions::RemoteFunctions;
+use crate::rpc_log::RpcLog;
 use downpour_graph::{Result, Status};
 use downpour_net::Peers;
 use downpour_runtime::{Delivery, Receiver, RemoteCall, RemoteSource, Results, StepEnv};
@@ -13,6 +14,8 @@ pub(crate) struct PeerSource {
     pub(crate) peers: Arc<Peers>,
     pub(crate) random: fn() -> u64,
     pub(crate) functions: Arc<RemoteFunctions>,
+    /// Where to note what came, and by which clock.
+    pub(crate) log: (Arc<RpcLog>, fn() -> i64),
 }
 
 impl RemoteSource for PeerSource {
@@ -20,7 +23,17 @@ impl RemoteSource for PeerSource {
         let call = self
             .peers
             .recv_tensor(env.step_id, key, (self.random)() as i64);
-        let call = async move { call.await.map(|tensor| Delivery { tensor }) };
+        let (log, clock) = &self.log;
+        let wanted =
+            (log.is_on() || env.trace.is_some()).then(|| (log.clone(), *clock, key.to_owned()));
+        let (step_id, start) = (env.step_id, wanted.as_ref().map_or(0, |w| w.1()));
+        let call = async move {
+            let tensor = call.await?;
+            if let (Some((log, clock, key)), Some(tensor)) = (wanted, &tensor) {
+                log.record(step_id, &key, tensor, (start, clock()));
+            }
+            Ok(Delivery { tensor })
+        };
         self.wait(env, call, receiver);
     }
 

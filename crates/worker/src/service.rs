@@ -341,9 +341,31 @@ impl WorkerService for WorkerShell {
 
     async fn logging(
         &self,
-        _: Request<proto::LoggingRequest>,
+        request: Request<proto::LoggingRequest>,
     ) -> Result<Response<proto::LoggingResponse>, Status> {
-        done(Ok(()))
+        let request = request.into_inner();
+        let log = &self.worker.log;
+        if request.enable_rpc_logging {
+            log.want(true);
+        }
+        // Old masters turn it off by asking for nothing.
+        let nothing = !request.enable_rpc_logging && request.fetch_step_id.is_empty();
+        if request.disable_rpc_logging || nothing {
+            log.want(false);
+        }
+        let labeled = |step_id: i64| {
+            let devices = log.take(step_id as u64)?;
+            Some(proto::LabeledStepStats {
+                step_id,
+                step_stats: Some(StepStats { devices }.into()),
+            })
+        };
+        let step = request.fetch_step_id.into_iter().filter_map(labeled);
+        let step = step.collect();
+        if request.clear {
+            log.clear();
+        }
+        Ok(Response::new(proto::LoggingResponse { step }))
     }
 
     async fn tracing(

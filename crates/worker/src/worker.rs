@@ -6,6 +6,7 @@ use crate::partial::LocalPartialStep;
 use crate::remote_functions::RemoteFunctions;
 use crate::remote_rendezvous::PeerSource;
 use crate::roll::{Attendance, Roll};
+use crate::rpc_log::RpcLog;
 use crate::stats::device_stats;
 use downpour_graph::{Graph, Result, Status};
 use downpour_net::{
@@ -43,6 +44,7 @@ pub struct WorkerConfig {
 pub struct Worker {
     pub(crate) config: WorkerConfig,
     pub(crate) life: Life,
+    pub(crate) log: Arc<RpcLog>,
     roll: Roll,
 }
 
@@ -133,6 +135,7 @@ impl Worker {
         Worker {
             config,
             life: Life(Arc::new(Mutex::new(life))),
+            log: Arc::default(),
             roll: Roll::default(),
         }
     }
@@ -189,11 +192,20 @@ impl Worker {
         let trace = trace.then(|| Arc::new(Trace::new(self.config.clock)));
         env.trace = trace.clone();
         let (life, run) = (self.life.clone(), begun.run);
+        let traced = trace.map(|t| (t, self.log.clone()));
         Step::start_briefly(begun.plan, Arc::new(env), feeds, move |outcome| {
             let error = outcome.as_ref().err().cloned();
             life.tell(Event::Finished { run, error });
-            let stats = trace.map(|t| device_stats(&begun.session.device.name, t.take()));
-            let stats = stats.into_iter().collect();
+            let stats = traced.map_or_else(Vec::new, |(t, log)| {
+                let mut all = vec![device_stats(&begun.session.device.name, t.take())];
+                for received in log.take(step_id).unwrap_or_default() {
+                    match all.iter_mut().find(|d| d.device == received.device) {
+                        Some(device) => device.nodes.extend(received.nodes),
+                        None => all.push(received),
+                    }
+                }
+                all
+            });
             done(outcome.map(|fetches| StepEnd { fetches, stats }));
         });
     }
@@ -245,6 +257,7 @@ impl Worker {
                 functions: RemoteFunctions::new(&session.handle, peers.clone(), config.random),
                 peers,
                 random: config.random,
+                log: (self.log.clone(), config.clock),
             }),
             kernels: KernelCache::default(),
         };

@@ -103,17 +103,19 @@ fn remote_call(b: &KernelBuilder<'_>) -> Result<Built> {
             let name = t.as_strings()?.first().cloned().unwrap_or_default();
             let name = String::from_utf8_lossy(&name).into_owned();
             match DeviceName::parse(&name) {
-                Ok(wanted) => Ok((wanted.or(&own), name)),
-                Err(_) => Err(Status::invalid_argument(format!("{name} unknown device."))),
+                Ok(wanted) => Ok(wanted.or(&own)),
+                Err(_) => Err(Status::invalid_argument(format!(
+                    "Could not parse {name} into a device specification."
+                ))),
             }
         });
         match target {
-            Ok((target, _)) if target.intersects(&own) => call_op(op, &callee, 1),
-            Ok((target, _)) if target.task_name() != own.task_name() => {
+            Ok(target) if target.intersects(&own) => call_op(op, &callee, 1),
+            Ok(target) if target.task_name() != own.task_name() => {
                 call_elsewhere(op, target.to_string(), &function)
             }
-            Ok((_, name)) => op.finish(Err(Status::invalid_argument(format!(
-                "{name} unknown device."
+            Ok(target) => op.finish(Err(Status::invalid_argument(format!(
+                "{target} unknown device."
             )))),
             Err(e) => op.finish(Err(e)),
         }

@@ -58,6 +58,10 @@ pub struct GraphOptions {
     pub do_function_inlining: bool,
     /// Largest constant to fold to, in bytes; 0 is the default.
     pub max_folded_constant_in_bytes: i64,
+    /// Report what each node costs every so many steps; 0 is never.
+    pub build_cost_model: i64,
+    /// Steps before the first such report.
+    pub build_cost_model_after: i64,
     /// Annotate nodes with shapes.
     pub infer_shapes: bool,
     /// Place only what a step needs; distributed sessions do not.
@@ -252,6 +256,8 @@ impl GraphOptions {
             do_constant_folding: optimizer.do_constant_folding,
             do_function_inlining: optimizer.do_function_inlining,
             max_folded_constant_in_bytes: optimizer.max_folded_constant_in_bytes,
+            build_cost_model: proto.build_cost_model,
+            build_cost_model_after: proto.build_cost_model_after,
             infer_shapes: proto.infer_shapes,
             place_pruned_graph: proto.place_pruned_graph,
             enable_bfloat16_sendrecv: proto.enable_bfloat16_sendrecv,
@@ -272,6 +278,8 @@ impl GraphOptions {
                 max_folded_constant_in_bytes: self.max_folded_constant_in_bytes,
                 ..Default::default()
             }),
+            build_cost_model: self.build_cost_model,
+            build_cost_model_after: self.build_cost_model_after,
             infer_shapes: self.infer_shapes,
             place_pruned_graph: self.place_pruned_graph,
             enable_bfloat16_sendrecv: self.enable_bfloat16_sendrecv,
@@ -392,6 +400,8 @@ mod tests {
                 do_constant_folding: true,
                 do_function_inlining: true,
                 max_folded_constant_in_bytes: 9,
+                build_cost_model: 3,
+                build_cost_model_after: 4,
                 infer_shapes: true,
                 place_pruned_graph: true,
                 enable_bfloat16_sendrecv: true,

@@ -2,7 +2,7 @@
 
 use super::cluster::{decode_devices, encode_devices};
 use super::{
-    CallableOptions, DeviceAttributes, RunOptions, SessionConfig, StepStats, WireMessage,
+    CallableOptions, CostNode, DeviceAttributes, RunOptions, SessionConfig, StepStats, WireMessage,
     decode_error, decode_feed, decode_feeds, decode_named, encode_error, encode_named,
     plain_messages,
 };
@@ -269,6 +269,8 @@ pub struct RunMetadata {
     pub step_stats: Option<StepStats>,
     /// The graphs that ran, one for each task.
     pub partition_graphs: Vec<GraphDef>,
+    /// What each node cost, if the session asked for it.
+    pub cost_graph: Vec<CostNode>,
 }
 
 impl RunMetadata {
@@ -280,6 +282,9 @@ impl RunMetadata {
                 .into_iter()
                 .map(|g| decode_graph(g, meter))
                 .collect::<Result<_>>()?,
+            cost_graph: proto.cost_graph.map_or_else(Vec::new, |costs| {
+                costs.node.into_iter().map(Into::into).collect()
+            }),
         })
     }
 
@@ -291,6 +296,10 @@ impl RunMetadata {
                 .iter()
                 .map(encode_graph_def)
                 .collect::<Result<_>>()?,
+            cost_graph: (!self.cost_graph.is_empty()).then(|| proto::CostGraphDef {
+                node: self.cost_graph.into_iter().map(Into::into).collect(),
+                ..Default::default()
+            }),
             ..Default::default()
         })
     }
@@ -434,8 +443,10 @@ impl WireMessage for RunCallableResponse {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::messages::CostOutput;
     use bytes::Bytes;
     use downpour_graph::{Code, NodeDef};
+    use downpour_tensor::DType;
 
     fn round_trip<M: WireMessage>(message: M) -> M {
         M::from_bytes(message.to_bytes().unwrap(), &Budget::default()).unwrap()
@@ -469,6 +480,20 @@ mod tests {
             ("0", -3)
         );
 
+        let cost = CostNode {
+            name: "a".into(),
+            id: 2,
+            inputs: vec![(1, 3)],
+            outputs: vec![CostOutput {
+                bytes: 4,
+                dtype: Some(DType::Float),
+                ..Default::default()
+            }],
+            control_inputs: vec![0],
+            compute_micros: 7,
+            is_final: true,
+            ..Default::default()
+        };
         let back = round_trip(RunStepResponse {
             tensors: vec![("y:0".into(), Tensor::string("a"))],
             metadata: RunMetadata {
@@ -477,12 +502,14 @@ mod tests {
                     nodes: vec![NodeDef::default()],
                     ..Default::default()
                 }],
+                cost_graph: vec![cost.clone()],
             },
             error: Some(Status::aborted("why")),
         });
         assert_eq!(back.tensors[0].1.as_strings().unwrap(), ["a"]);
         assert_eq!(back.metadata.partition_graphs[0].nodes.len(), 1);
         assert!(back.metadata.step_stats.is_some());
+        assert_eq!(back.metadata.cost_graph, [cost]);
         assert_eq!(back.error, Some(Status::aborted("why")));
     }
 

@@ -4,6 +4,7 @@
 mod cluster;
 mod collective;
 mod config;
+mod cost;
 mod master;
 mod stats;
 mod worker;
@@ -16,6 +17,7 @@ pub use collective::{
 pub use config::{
     CallableOptions, GraphOptions, OptLevel, RpcOptions, RunOptions, SessionConfig, TraceLevel,
 };
+pub use cost::{CostNode, CostOutput};
 pub use master::{
     CloseSessionRequest, CloseSessionResponse, CreateSessionRequest, CreateSessionResponse,
     ExtendSessionRequest, ExtendSessionResponse, ListDevicesRequest, ListDevicesResponse,

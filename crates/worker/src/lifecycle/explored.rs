@@ -558,7 +558,6 @@ fn a_partial_run() {
         Ask::Run(1, 7, 11, Kind::Partial(false)),
         Ask::Run(2, 7, 12, Kind::Partial(true)),
         Ask::Want(3, 7, 13),
-        Ask::HangUp(1),
         Ask::HangUp(2),
         Ask::Cleanup(7),
         Ask::Delete("s"),
