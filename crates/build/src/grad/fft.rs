@@ -63,7 +63,7 @@ fn rfft(b: &Back, rank: i32, inverse: &str) -> Result<Grads> {
         .attr("Treal", x.dtype())
         .output();
     let number = product(&from(&shape, -rank)).cast(x.dtype());
-    b.only(0, 0.5 * (back * number + real(&extra)))
+    b.only(0, 0.5 * (back * number + real(&extra).cast(x.dtype())))
 }
 
 /// `exp(-2πi·a·b / n)` for all `a`, `b` below `n`.
