@@ -4,7 +4,7 @@ Each example of `downpour-graph-tool` is imported into TensorFlow, or sent to a 
 must be those of the formula written here; the builder's gradients must be the formula's numeric ones, and those that
 TensorFlow works out for the same graph.
 
-  python flow.py --tool target/debug/downpour-graph-tool [--target grpc://127.0.0.1:2222] [--example GLOB] [--show]
+  python graphs.py flow --tool target/debug/downpour-graph-tool [--target grpc://127.0.0.1:2222] [--example GLOB] [--show]
 """
 import argparse
 import fnmatch
@@ -277,8 +277,15 @@ def _(x):
 
 
 # TensorFlow has no gradients of imported calls but SymbolicGradient, which lacks most; and it forgets all but one of the
-# times that an element was gathered.
-WITHOUT_REFERENCE = {n for n in EXAMPLES if n.startswith("call/")} | {"list/set_get_gather", "while/random_is_not_repeated"}
+# times that an element was gathered; of v1 loops it differentiates only those that it made itself.
+WITHOUT_REFERENCE = {n for n in EXAMPLES if n.startswith("call/")} | {"list/set_get_gather", "while/random_is_not_repeated", "v1/loop"}
+
+
+@example("v1/loop", *each(n=[0, 1, 3], x=[X2], a=[np.array([1.5, -0.5])]))
+def _(n, x, a):
+    for _ in range(n):
+        x = np.tanh(x) * a
+    return [x]
 
 
 def numeric(formula, inputs, name, step=1e-5):
@@ -382,13 +389,13 @@ def check(tf, tool, name, target):
     return problems
 
 
-def main():
+def main(arguments=None):
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--tool", required=True)
     p.add_argument("--target", default="")
     p.add_argument("--example", default="*")
     p.add_argument("--show", action="store_true", help="print each example's name and time")
-    options = p.parse_args()
+    options = p.parse_args(arguments)
     import tensorflow.compat.v1 as tf
     tf.disable_eager_execution()
     tf.logging.set_verbosity(tf.logging.FATAL)

@@ -7,7 +7,7 @@ longer): the builder must know and refuse the same.
 `gradients`: the builder's gradients of each case's floating outputs with respect to its fed inputs are run by
 TensorFlow beside TensorFlow's own and must agree, also on which inputs have none.
 
-  python graphs.py shapes|variants|gradients --tool target/debug/downpour-graph-tool [--family a,b] [--case GLOB] [--failures]
+  python graphs.py shapes|variants|gradients|flow --tool target/debug/downpour-graph-tool [--family a,b] [--case GLOB] [--failures]
 """
 import argparse
 import collections
@@ -264,8 +264,11 @@ def main():
     if sys.argv[1:2] == ["gradients"]:
         import gradients
         return gradients.main(sys.argv[2:])
+    if sys.argv[1:2] == ["flow"]:
+        import flow
+        return flow.main(sys.argv[2:])
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
-    p.add_argument("what", choices=["shapes", "variants", "gradients"])
+    p.add_argument("what", choices=["shapes", "variants", "gradients", "flow"])
     p.add_argument("--tool", required=True)
     p.add_argument("--family", action="append", default=[])
     p.add_argument("--case", action="append", default=[])

@@ -1,6 +1,7 @@
 //! `cargo xtask graphs`: the conformance cases' graphs, built by TensorFlow, given to our builder. It
-//! must infer TensorFlow's shapes, refuse what TensorFlow refuses, and give its gradients; and models
-//! with optimizers, built by both, must train alike.
+//! must infer TensorFlow's shapes, refuse what TensorFlow refuses, and give its gradients; models
+//! with optimizers, built by both, must train alike; and graphs with control flow that our builder
+//! made must be worth what formulas say.
 
 use crate::process::{build_server, cargo, root, run, run_watched, server_binary, target_dir};
 use crate::venv;
@@ -9,10 +10,11 @@ use std::process::Command;
 
 /// What `graphs.py` compares, with as many of an op's cases as keep each within half a minute on a
 /// quiet machine; without `--sample` it is all of them.
-const COMPARISONS: [&[&str]; 4] = [
+const COMPARISONS: [&[&str]; 5] = [
     &["shapes", "--sample", "5"],
     &["variants", "--sample", "20", "--each", "1"],
     &["gradients", "--sample", "10"],
+    &["flow"],
     &[OPTIMIZERS],
 ];
 

@@ -32,8 +32,8 @@ usage: cargo xtask <command>
   test                  everything CI runs: check, release build, unit tests, the example,
                         clusters, conformance, graphs, fuzz smoke, bench smoke
   conformance [args]    real TensorFlow against `downpour serve` (see conformance/README.md)
-  graphs [shapes|variants|gradients|optimizers [args]]
-                        our builder's shapes, refusals and gradients beside TensorFlow's
+  graphs [shapes|variants|gradients|flow|optimizers [args]]
+                        our builder's shapes, refusals, gradients and loops beside TensorFlow's
   cluster [--only NAME] clusters that mix our tasks with TensorFlow's
   cluster --faults [--tf] [--short] [--only SCENE]
                         tasks that are killed, stopped or cut off, and come back; TensorFlow's figures

@@ -3,8 +3,9 @@
 
 use anyhow::{Context as _, Result};
 use downpour_build::{
-    Branch, DType, Gradient, Graph, Init, Output, PartialShape, TensorList, Variable, While, call,
-    case, cond, cond_op, fold, gradients, map_fn, scan, switch_case, while_loop,
+    Branch, DType, Gradient, Graph, GraphDef, Init, NodeDef, Output, PartialShape, Tensor,
+    TensorList, Variable, While, call, case, cond, cond_op, fold, gradients, map_fn, scan,
+    switch_case, while_loop,
 };
 
 /// What an example consists of.
@@ -57,6 +58,7 @@ pub(crate) const ALL: &[(&str, Build)] = &[
     ("call/embedding", call_embedding),
     ("call/loop_inside", call_loop),
     ("call/second_order", call_second),
+    ("v1/loop", v1_loop),
 ];
 
 /// Builds an example, with its gradients if they are wanted.
@@ -545,6 +547,60 @@ fn call_second(g: &Graph) -> Result<Example> {
     let y = call(&f, std::slice::from_ref(&x));
     let dx = first(gradients(&y, std::slice::from_ref(&x))?)?;
     of(&[&x], vec![dx], &[&x])
+}
+
+/// A loop of v1's nodes, as imported graphs have them: `n` times `x = tanh(x) * a`.
+fn v1_loop(g: &Graph) -> Result<Example> {
+    let (n, x, a) = (int(g, "n"), vector(g, "x", 2), vector(g, "a", 2));
+    let zero = g.constant(0i32);
+    let mut def = GraphDef::default();
+    let mut add = |name: &str, op: &str, dtype: DType, inputs: &[&str]| {
+        let mut node = NodeDef {
+            name: name.to_owned(),
+            op: op.to_owned(),
+            inputs: inputs.iter().map(|i| (*i).to_owned()).collect(),
+            ..Default::default()
+        };
+        match op {
+            "LoopCond" => {}
+            "Const" => {
+                node.attrs.set("dtype", dtype);
+                node.attrs.set("value", Tensor::scalar(1i32));
+            }
+            _ => node.attrs.set("T", dtype),
+        }
+        if op == "Enter" {
+            node.attrs.set("frame_name", "loop");
+            let constant = name.starts_with("constant");
+            node.attrs.set("is_constant", constant);
+        }
+        if op == "Merge" {
+            node.attrs.set("N", 2i64);
+        }
+        def.nodes.push(node);
+    };
+    let (i, f) = (DType::Int32, DType::Float);
+    let zero = zero.name();
+    add("enter_i", "Enter", i, &[&zero]);
+    add("enter_x", "Enter", f, &["x"]);
+    add("constant_n", "Enter", i, &["n"]);
+    add("constant_a", "Enter", f, &["a"]);
+    add("merge_i", "Merge", i, &["enter_i", "next_i"]);
+    add("merge_x", "Merge", f, &["enter_x", "next_x"]);
+    add("less", "Less", i, &["merge_i", "constant_n"]);
+    add("goes_on", "LoopCond", i, &["less"]);
+    add("switch_i", "Switch", i, &["merge_i", "goes_on"]);
+    add("switch_x", "Switch", f, &["merge_x", "goes_on"]);
+    add("one", "Const", i, &["^body_x"]);
+    add("body_x", "Identity", f, &["switch_x:1"]);
+    add("more", "AddV2", i, &["switch_i:1", "one"]);
+    add("tanh", "Tanh", f, &["body_x"]);
+    add("times", "Mul", f, &["tanh", "constant_a"]);
+    add("next_i", "NextIteration", i, &["more"]);
+    add("next_x", "NextIteration", f, &["times"]);
+    add("exit_x", "Exit", f, &["switch_x"]);
+    g.import(&def)?;
+    of(&[&n, &x, &a], vec![g.output("exit_x:0")?], &[&x, &a])
 }
 
 fn first(grads: Vec<Option<Gradient>>) -> Result<Output> {

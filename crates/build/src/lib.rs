@@ -42,7 +42,9 @@ mod variable;
 
 pub use check::{Evaluate, GradientCheck, check_gradients};
 pub use clip::{clip_by_global_norm, clip_by_norm, clip_by_value, global_norm};
-pub use downpour_graph::{AttrList, AttrValue, Attrs, Code, DeviceName, GraphDef, Result, Status};
+pub use downpour_graph::{
+    AttrList, AttrValue, Attrs, Code, DeviceName, GraphDef, NodeDef, Result, Status,
+};
 pub use downpour_tensor::{DType, PartialShape, Shape, Tensor, TensorError};
 pub use embedding::{
     Combiner, Lookup, SparseTensor, Table, embedding_lookup, embedding_lookup_sparse,

@@ -29,8 +29,9 @@ mod tests;
 
 use crate::ops::add_n;
 use crate::{Graph, Operation, Output, concat};
-use downpour_graph::{Endpoint, NodeId, Result, Status};
+use downpour_graph::{Edge, Endpoint, NodeId, Result, Status};
 use downpour_tensor::DType;
+use flow::V1Loop;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
 
@@ -252,14 +253,22 @@ impl Differentiate<'_> {
 
     /// As [`Differentiate::run`], for the body of a function; what is added lands in another body,
     /// which captures what it needs of this one.
-    fn run_into(&self, body: &Graph, back: &Graph) -> Result<Grads> {
+    fn run_into(&self, around: &Graph, body: &Graph, back: &Graph) -> Result<Grads> {
+        let scope = differentiation(&around.scope());
         let outcome = body.building(back, || {
-            back.with_scope("gradients", || Walk::new(body, self).run(self))
+            back.in_scope(scope, || Walk::new(body, self).run(self))
         });
         body.check()?;
         back.check()?;
         outcome
     }
+}
+
+/// The outer part of a scope's name that says which differentiation this is.
+fn differentiation(scope: &str) -> String {
+    let parts: Vec<&str> = scope.split('/').collect();
+    let last = parts.iter().rposition(|p| p.starts_with("gradients"));
+    parts[..=last.unwrap_or(0)].join("/")
 }
 
 /// `x`, or what stands for it in a function's body.
@@ -291,6 +300,8 @@ struct Walk {
     colocate: bool,
     /// Gradients that arrived at each output.
     arrived: HashMap<Endpoint, Vec<Gradient>>,
+    /// v1 loops by their exits. A loop is gone through at its exit that is first in `between`.
+    loops: HashMap<NodeId, Arc<V1Loop>>,
 }
 
 impl Walk {
@@ -299,9 +310,9 @@ impl Walk {
         let targets: HashSet<Endpoint> = what.xs.iter().map(Output::endpoint).collect();
         let mut reached: HashSet<NodeId> = HashSet::new();
         let mut between: Vec<NodeId> = Vec::new();
-        for id in producers_first(&inner.graph, what.ys) {
-            let node = inner.graph.node(id);
-            let depends = node.inputs.iter().any(|edge| {
+        let mut loops = HashMap::new();
+        for id in producers_first(&inner.graph, what.ys, &mut loops) {
+            let depends = inputs_of(&inner.graph, id, &loops).iter().any(|edge| {
                 let dtype = inner.graph.node(edge.node).output_types[edge.output as usize].0;
                 flows(dtype) && (targets.contains(edge) || reached.contains(&edge.node))
             });
@@ -318,6 +329,7 @@ impl Walk {
             stop: what.stop.iter().map(|s| s.endpoint().node).collect(),
             colocate: what.colocate,
             arrived: HashMap::new(),
+            loops,
         }
     }
 
@@ -355,6 +367,10 @@ impl Walk {
 
     /// Hands the gradients of one operation's outputs on to its inputs.
     fn step_back(&mut self, op: &Operation) -> Result<()> {
+        let found = op.valid_node().and_then(|id| self.loops.get(&id).cloned());
+        if let Some(found) = found {
+            return self.step_through(op, &found);
+        }
         let grads: Grads = (0..op.num_outputs())
             .map(|i| self.sum(op.output(i).endpoint()))
             .collect();
@@ -396,6 +412,40 @@ impl Walk {
         Ok(())
     }
 
+    /// Hands the gradients of a v1 loop's exits on to what enters it, once all are there.
+    fn step_through(&mut self, op: &Operation, found: &V1Loop) -> Result<()> {
+        let mut left = found.exits.iter().filter(|e| self.loops.contains_key(e));
+        if left.clone().count() > 1 {
+            let id = op.valid_node();
+            self.loops.retain(|exit, _| Some(*exit) != id);
+            return Ok(());
+        }
+        debug_assert!(left.any(|e| Some(*e) == op.valid_node()));
+        let grads = flow::at_exits(found, |at| self.sum(at));
+        if grads.iter().all(Option::is_none) {
+            return Ok(());
+        }
+        let wanted = |at: &Endpoint| {
+            let dtype = self.graph.node(at.node).output_types[at.output as usize].0;
+            flows(dtype) && (self.targets.contains(at) || self.reached.contains(&at.node))
+        };
+        let back = Back {
+            op: op.clone(),
+            grads,
+            wanted: found.inputs.iter().map(wanted).collect(),
+        };
+        let scope = format!("{}_grad", op.name());
+        let grads = self
+            .graph
+            .with_scope(&scope, || flow::v1_gradient(&back, found))?;
+        for (input, grad) in found.inputs.iter().zip(grads) {
+            if let Some(grad) = grad {
+                self.arrived.entry(*input).or_default().push(grad);
+            }
+        }
+        Ok(())
+    }
+
     /// The sum of what arrived at an output; it replaces its parts.
     fn sum(&mut self, at: Endpoint) -> Option<Gradient> {
         let parts = self.arrived.get(&at)?;
@@ -408,33 +458,56 @@ impl Walk {
     }
 }
 
-/// What `ys` are computed from, producers before consumers; loops' back edges are not followed.
-fn producers_first(graph: &downpour_graph::Graph, ys: &[Output]) -> Vec<NodeId> {
+/// What `ys` are computed from, producers before consumers. Of v1 loops, which are found on the way,
+/// there are only the exits.
+fn producers_first(
+    graph: &downpour_graph::Graph,
+    ys: &[Output],
+    loops: &mut HashMap<NodeId, Arc<V1Loop>>,
+) -> Vec<NodeId> {
     let mut order = Vec::new();
     let mut seen: HashSet<NodeId> = HashSet::new();
+    // Nodes on the way down, each with its inputs that were not yet looked at.
+    let mut path: Vec<(NodeId, Vec<Edge>)> = Vec::new();
     for y in ys {
-        // Nodes on the way down, each with the number of its inputs that were looked at.
-        let mut path: Vec<(NodeId, usize)> = Vec::new();
-        let root = y.endpoint().node;
-        if root.index() < graph.len() && seen.insert(root) {
-            path.push((root, 0));
-        }
-        while let Some((id, next)) = path.last_mut() {
-            match graph.node(*id).inputs.get(*next) {
-                Some(edge) => {
-                    *next += 1;
-                    if seen.insert(edge.node) {
-                        path.push((edge.node, 0));
-                    }
+        let mut next = Some(y.endpoint().node).filter(|id| id.index() < graph.len());
+        loop {
+            if let Some(id) = next.filter(|id| seen.insert(*id)) {
+                if !loops.contains_key(&id)
+                    && let Some(found) = V1Loop::of(graph, id)
+                {
+                    let found = Arc::new(found);
+                    loops.extend(found.exits.iter().map(|exit| (*exit, found.clone())));
                 }
-                None => {
-                    order.push(*id);
-                    path.pop();
-                }
+                let mut inputs = inputs_of(graph, id, loops);
+                inputs.reverse();
+                path.push((id, inputs));
+            }
+            let Some((id, rest)) = path.last_mut() else {
+                break;
+            };
+            next = rest.pop().map(|edge| edge.node);
+            if next.is_none() {
+                order.push(*id);
+                path.pop();
             }
         }
     }
+    // Exits that nothing depends on are not waited for.
+    loops.retain(|exit, _| seen.contains(exit));
     order
+}
+
+/// What a node is computed from; for the exit of a loop, what enters the loop.
+fn inputs_of(
+    graph: &downpour_graph::Graph,
+    id: NodeId,
+    loops: &HashMap<NodeId, Arc<V1Loop>>,
+) -> Vec<Edge> {
+    match loops.get(&id) {
+        Some(found) => found.inputs.clone(),
+        None => graph.node(id).inputs.clone(),
+    }
 }
 
 /// The sum of gradients of one tensor; sparse as long as all are.

@@ -63,8 +63,10 @@ fn refuse(b: &Back) -> Result<Grads> {
 /// The array of gradients beside an array, and the flow behind its making.
 fn gradient_array(b: &Back, array: &Output, flow: &Output) -> (Output, Output) {
     let graph = b.graph();
+    // Another differentiation's gradients must not mix with this one's.
+    let source = super::differentiation(&graph.scope());
     let op = graph.op("TensorArrayGradV3").input(array).input(flow);
-    let made = op.attr("source", source(b).as_str()).build();
+    let made = op.attr("source", source.as_str()).build();
     let flow = graph.op("Identity").name("gradient_flow").input(flow);
     (made.output(0), flow.control(&made).output())
 }
@@ -78,12 +80,4 @@ fn written(b: &Back) -> (Output, Output, Gradient) {
     let barrier = barrier.control(&done).output();
     let (array, flow) = gradient_array(b, &b.x(0), &barrier);
     (array, flow, barrier.into())
-}
-
-/// The name of this differentiation, so that another one's gradients do not mix with its own.
-fn source(b: &Back) -> String {
-    let scope = b.graph().scope();
-    let parts: Vec<&str> = scope.split('/').collect();
-    let last = parts.iter().rposition(|p| p.starts_with("gradients"));
-    parts[..=last.unwrap_or(0)].join("/")
 }

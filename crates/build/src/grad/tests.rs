@@ -10,7 +10,7 @@ fn scalar(g: &Graph, name: &str) -> Output {
 /// Op types on the way back from `y`, each once.
 fn ops(y: &Output) -> Vec<String> {
     let inner = y.graph().inner.lock();
-    let nodes = producers_first(&inner.graph, std::slice::from_ref(y));
+    let nodes = producers_first(&inner.graph, std::slice::from_ref(y), &mut HashMap::new());
     let mut names: Vec<String> = nodes
         .iter()
         .map(|id| inner.graph.node(*id).op_name().to_owned())

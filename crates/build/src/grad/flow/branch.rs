@@ -105,7 +105,7 @@ impl Way {
             xs: &xs,
             ..Default::default()
         };
-        let grads = what.run_into(&forward.graph, &back.graph)?;
+        let grads = what.run_into(op.graph(), &forward.graph, &back.graph)?;
         Ok(Way {
             forward,
             back,

@@ -7,6 +7,10 @@
 
 mod branch;
 mod repeat;
+mod v1;
+
+pub(super) use repeat::v1_gradient;
+pub(super) use v1::{V1Loop, at_exits};
 
 use super::{Back, Gradient, Grads, Rule, flows};
 use crate::body::Body;
@@ -36,7 +40,7 @@ pub(super) fn rule(op: &str) -> Option<Rule> {
         "Enter" | "Exit" | "NextIteration" | "RefEnter" | "RefExit" | "RefNextIteration"
         | "RefSwitch" | "RefMerge" => |b| {
             Err(Status::unimplemented(format!(
-                "No gradient defined for operation '{}' (op type: {}): gradients flow through loops that are While operations",
+                "No gradient defined for operation '{}' (op type: {}): the loop around it has no shape that TensorFlow's loops have",
                 b.op().name(),
                 b.op().op()
             )))
@@ -66,7 +70,7 @@ fn merge(b: &Back) -> Result<Grads> {
     let looped = |x: &Output| matches!(x.operation().op().as_str(), "Enter" | "NextIteration");
     if b.op().num_inputs() != 2 || b.op().inputs().iter().any(looped) {
         return Err(Status::unimplemented(format!(
-            "No gradient defined for operation '{}' (op type: Merge): gradients flow through loops that are While operations",
+            "No gradient defined for operation '{}' (op type: Merge): it joins more than two branches, or is part of a loop",
             b.op().name()
         )));
     }

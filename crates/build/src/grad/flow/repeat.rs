@@ -3,9 +3,8 @@
 //! loop, and popped again.
 
 use super::super::{Back, Differentiate, Gradient, Grads, flows};
-use super::{
-    definition, dense, gradient_spec, origin, target, unreachable_resource, way_back, zeros,
-};
+use super::v1::{Frame, V1Loop};
+use super::{definition, dense, gradient_spec, origin, unreachable_resource, way_back, zeros};
 use crate::body::{Body, add_everywhere, free_name};
 use crate::flow::{describe, emit_loop, shapes_attr};
 use crate::function::ArgSpec;
@@ -13,6 +12,39 @@ use crate::list::shape_constant;
 use crate::{Graph, Operation, Output};
 use downpour_graph::{ArgDef, ArgKind, ElementType, FunctionRef, Result, Status};
 use downpour_tensor::{DType, PartialShape};
+
+/// A loop that is differentiated: a `While` operation, or nodes of v1's control flow.
+pub(super) trait Forward {
+    /// The graph that it is in.
+    fn graph(&self) -> &Graph;
+
+    /// What its way back is called after.
+    fn name(&self) -> String;
+
+    /// Number of what enters: variables, and what every iteration sees the same.
+    fn inputs(&self) -> usize;
+
+    /// What enters.
+    fn input(&self, i: usize) -> Output;
+
+    /// The last value of a variable.
+    fn last(&self, i: usize) -> Option<Output>;
+
+    /// Whether the first variable counts iterations from 0, as TensorFlow's loops do.
+    fn counts(&self, body: &Body) -> bool;
+
+    /// How many iterations may be under way at once.
+    fn parallel_iterations(&self) -> i64;
+
+    /// Gives the loop the new variables that its body has got, with their first values.
+    fn grow(&mut self, body: &Body, new: &[Output]) -> Result<()>;
+}
+
+/// The gradients of what enters a v1 loop.
+pub(in crate::grad) fn v1_gradient(b: &Back, found: &V1Loop) -> Result<Grads> {
+    let (mut frame, forward) = Frame::read(b.graph(), found)?;
+    run(b, &mut frame, forward)
+}
 
 pub(super) fn gradient(b: &Back) -> Result<Grads> {
     let op = b.op();
@@ -24,11 +56,21 @@ pub(super) fn gradient(b: &Back) -> Result<Grads> {
         .collect();
     let attrs = op.attrs();
     let forward = Body::load(op.graph(), attrs.func("body")?, &specs, attrs.dtypes("T")?)?;
+    let mut source = Functional { op: op.clone() };
+    run(b, &mut source, forward)
+}
+
+fn run(b: &Back, source: &mut dyn Forward, forward: Body) -> Result<Grads> {
     let active = active(b, &forward);
-    if active.is_empty() {
-        return Ok(vec![None; op.num_inputs()]);
+    match active.is_empty() {
+        true => Ok(vec![None; source.inputs()]),
+        false => Loop::new(source, forward).differentiate(b, &active),
     }
-    Loop::new(op, forward).differentiate(b, &active)
+}
+
+/// A `While` operation.
+struct Functional {
+    op: Operation,
 }
 
 /// The variables whose gradients lead from those that came to those that are wanted.
@@ -70,17 +112,23 @@ fn dependencies(body: &Body) -> Vec<Vec<bool>> {
     for (j, arg) in body.args.iter().enumerate() {
         on[arg.endpoint().node.index()][j] = true;
     }
-    for id in inner.graph.topological_order() {
-        let mut all = std::mem::take(&mut on[id.index()]);
-        for edge in &inner.graph.node(id).inputs {
-            let dtype = inner.graph.node(edge.node).output_types[edge.output as usize].0;
-            if flows(dtype) {
+    // Several times where the body has v1 loops, or nodes in no order.
+    let mut changed = true;
+    while std::mem::take(&mut changed) {
+        for (id, node) in inner.graph.nodes() {
+            let mut all = std::mem::take(&mut on[id.index()]);
+            for edge in &node.inputs {
+                let dtype = inner.graph.node(edge.node).output_types[edge.output as usize].0;
+                if edge.node == id || !flows(dtype) {
+                    continue;
+                }
                 for (to, from) in all.iter_mut().zip(&on[edge.node.index()]) {
+                    changed |= *from && !*to;
                     *to |= from;
                 }
             }
+            on[id.index()] = all;
         }
-        on[id.index()] = all;
     }
     let results = body.results.iter();
     results
@@ -89,7 +137,7 @@ fn dependencies(body: &Body) -> Vec<Vec<bool>> {
 }
 
 struct Loop<'a> {
-    op: &'a Operation,
+    source: &'a mut dyn Forward,
     forward: Body,
     back: Body,
     /// First values of the forward loop's new variables.
@@ -111,25 +159,24 @@ enum Tail {
 const OWN: usize = 3;
 
 impl Loop<'_> {
-    fn new(op: &Operation, forward: Body) -> Loop<'_> {
+    fn new(source: &mut dyn Forward, forward: Body) -> Loop<'_> {
         let mut back = way_back(&forward);
         let number = ArgSpec::new(DType::Int32, PartialShape::from_dims([]));
         for name in ["counter", "maximum", "iterations"] {
             back.args.push(back.graph.argument(name, &number));
         }
+        let (counts, graph) = (source.counts(&forward), source.graph().clone());
         let mut made = Loop {
-            op,
+            source,
             forward,
             back,
             new: Vec::new(),
             counter: 0,
             tail: Vec::new(),
         };
-        if !made.counts() {
+        if !counts {
             made.counter = made.forward.args.len();
-            let zero = op
-                .graph()
-                .itself(|| op.graph().without_control(|| op.graph().constant(0i32)));
+            let zero = graph.itself(|| graph.without_control(|| graph.constant(0i32)));
             let count = made.forward.graph.argument("iterations", &number);
             made.add_variable(zero, count.clone(), &count + 1);
         }
@@ -140,24 +187,6 @@ impl Loop<'_> {
         self.new.push(first);
         self.forward.args.push(var);
         self.forward.results.push(next);
-    }
-
-    /// Whether the first variable counts iterations from 0, as TensorFlow's loops do.
-    fn counts(&self) -> bool {
-        let (Some(arg), Some(next)) = (self.forward.args.first(), self.forward.results.first())
-        else {
-            return false;
-        };
-        let is = |x: &Output, value: i64| {
-            let inner = x.graph().inner.lock();
-            crate::shape::ints(&inner, x.endpoint()).as_deref() == Some(&[Some(value)])
-        };
-        let next = origin(next).operation();
-        matches!(next.op().as_str(), "Add" | "AddV2")
-            && arg.dtype() == DType::Int32
-            && next.input(0) == *arg
-            && is(&next.input(1), 1)
-            && is(&origin(&self.op.input(0)), 0)
     }
 
     fn differentiate(mut self, b: &Back, active: &[usize]) -> Result<Grads> {
@@ -178,7 +207,7 @@ impl Loop<'_> {
             xs: &xs,
             ..Default::default()
         };
-        let dxs = what.run_into(&self.forward.graph, &self.back.graph)?;
+        let dxs = what.run_into(self.source.graph(), &self.forward.graph, &self.back.graph)?;
         let (forward, back) = (self.forward.graph.clone(), self.back.graph.clone());
         let next = &self.back.args[0] + 1;
         let fixed = self.back.args[1..OWN].to_vec();
@@ -194,9 +223,9 @@ impl Loop<'_> {
         }
         self.back.settle(&forward)?;
         self.provide()?;
-        self.grow()?;
+        self.source.grow(&self.forward, &self.new)?;
         let made = self.emit(b, active)?;
-        let mut grads: Grads = vec![None; self.op.num_inputs()];
+        let mut grads: Grads = vec![None; self.source.inputs()];
         for (k, &i) in active.iter().enumerate() {
             if b.wants(i) {
                 grads[i] = Some(made.output(OWN + k).identity().into());
@@ -241,11 +270,11 @@ impl Loop<'_> {
 
     /// Pushes a value of each forward iteration on a list; what the way back pops.
     fn accumulate(&mut self, value: &Output) -> Output {
-        let graph = self.op.graph();
+        let (graph, scope) = (&self.source.graph().clone(), self.source.name());
         let (dtype, shape) = (value.dtype(), value.shape());
         let empty = graph.itself(|| {
             graph.without_control(|| {
-                graph.in_scope(self.op.name(), || {
+                graph.with_scope(&scope, || {
                     let (dims, any) = (shape_constant(graph, &shape), graph.constant(-1i32));
                     let op = graph.op("EmptyTensorList").name("accumulator");
                     let op = op.input(&dims).input(&any);
@@ -273,22 +302,102 @@ impl Loop<'_> {
         pop.output(1)
     }
 
-    /// Gives the forward loop its new variables.
-    fn grow(&self) -> Result<()> {
-        if self.new.is_empty() {
+    /// Makes the loop that is the way back.
+    fn emit(&self, b: &Back, active: &[usize]) -> Result<Operation> {
+        let source = &*self.source;
+        let graph = source.graph().innermost();
+        let last = |i: usize| {
+            source.last(i).ok_or_else(|| {
+                Status::internal(format!("'{}' does not return variable {i}", source.name()))
+            })
+        };
+        let mut inputs = vec![graph.constant(0i32), graph.constant(-1i32)];
+        inputs.push(last(self.counter)?);
+        for &i in active {
+            inputs.push(match dense(b.gradient(i)) {
+                Some(dy) => dy,
+                // What every iteration sees the same need not come out of the loop.
+                None if self.is_constant(i) => zeros(&source.input(i))?,
+                None => zeros(&last(i)?)?,
+            });
+        }
+        for tail in &self.tail {
+            inputs.push(match tail {
+                Tail::Constant(j) => source.input(*j),
+                Tail::Last(j) => last(*j)?,
+            });
+        }
+        let args = self.back.args.iter();
+        let specs: Vec<(&str, ArgSpec)> = args.map(|a| ("var", ArgSpec::like(a))).collect();
+        let mut cond = Body::build(&graph, &specs, |_, args| vec![args[0].less(&args[2])]);
+        cond.settle(&graph)?;
+        let parallel = source.parallel_iterations();
+        let name = format!("{}_grad", source.name());
+        emit_loop(&graph, &name, &inputs, &self.back, &cond, parallel, &[])
+    }
+
+    fn is_constant(&self, i: usize) -> bool {
+        origin(&self.forward.results[i]) == self.forward.args[i]
+    }
+}
+
+impl Forward for Functional {
+    fn graph(&self) -> &Graph {
+        self.op.graph()
+    }
+
+    fn name(&self) -> String {
+        let name = self.op.name();
+        name.rsplit('/').next().unwrap_or(&name).to_owned()
+    }
+
+    fn inputs(&self) -> usize {
+        self.op.num_inputs()
+    }
+
+    fn input(&self, i: usize) -> Output {
+        self.op.input(i)
+    }
+
+    fn last(&self, i: usize) -> Option<Output> {
+        (i < self.op.num_outputs()).then(|| self.op.output(i))
+    }
+
+    fn counts(&self, body: &Body) -> bool {
+        let (Some(arg), Some(next)) = (body.args.first(), body.results.first()) else {
+            return false;
+        };
+        let is = |x: &Output, value: i64| {
+            let inner = x.graph().inner.lock();
+            crate::shape::ints(&inner, x.endpoint()).as_deref() == Some(&[Some(value)])
+        };
+        let next = origin(next).operation();
+        matches!(next.op().as_str(), "Add" | "AddV2")
+            && arg.dtype() == DType::Int32
+            && next.input(0) == *arg
+            && is(&next.input(1), 1)
+            && is(&origin(&self.op.input(0)), 0)
+    }
+
+    fn parallel_iterations(&self) -> i64 {
+        self.op.attrs().int("parallel_iterations").unwrap_or(10)
+    }
+
+    fn grow(&mut self, body: &Body, new: &[Output]) -> Result<()> {
+        if new.is_empty() {
             return Ok(());
         }
-        let (op, graph) = (self.op, self.op.graph());
+        let (op, graph) = (&self.op, self.op.graph());
         let mut def = definition(op)?;
         let data = op.num_inputs();
-        let new: Vec<String> = self.new.iter().map(Output::name).collect();
-        def.inputs.splice(data..data, new);
+        let names: Vec<String> = new.iter().map(Output::name).collect();
+        def.inputs.splice(data..data, names);
         let attrs = op.attrs();
-        let body = self.forward.register(graph, &attrs.func("body")?.name)?;
-        def.attrs.set("body", body);
+        let function = body.register(graph, &attrs.func("body")?.name)?;
+        def.attrs.set("body", function);
         def.attrs
-            .set("cond", self.grown_condition(graph, attrs.func("cond")?)?);
-        let args = &self.forward.args;
+            .set("cond", grown_condition(graph, attrs.func("cond")?, new)?);
+        let args = &body.args;
         let types: Vec<DType> = args.iter().map(Output::dtype).collect();
         let shapes: Vec<PartialShape> = args.iter().map(Output::shape).collect();
         def.attrs.set("_num_original_outputs", types.len() as i64);
@@ -298,84 +407,45 @@ impl Loop<'_> {
             graph.replace(node, def, &shapes)?;
         }
         let mut behind = vec![None; data];
-        behind.extend(self.new.iter().map(Output::behind));
+        behind.extend(new.iter().map(Output::behind));
         describe(op, &shapes, &behind);
         Ok(())
     }
+}
 
-    /// The loop's condition with arguments for the new variables, which it does not use.
-    fn grown_condition(&self, graph: &Graph, old: &FunctionRef) -> Result<FunctionRef> {
-        let definition = graph.inner.lock().graph.function(&old.name).cloned();
-        let mut definition = match definition {
-            Some(definition) => (*definition).clone(),
-            None => {
-                return Err(Status::not_found(format!(
-                    "Function {} is not defined.",
-                    old.name
-                )));
-            }
+/// The loop's condition with arguments for the new variables, which it does not use.
+fn grown_condition(graph: &Graph, old: &FunctionRef, new: &[Output]) -> Result<FunctionRef> {
+    let definition = graph.inner.lock().graph.function(&old.name).cloned();
+    let mut definition = match definition {
+        Some(definition) => (*definition).clone(),
+        None => {
+            return Err(Status::not_found(format!(
+                "Function {} is not defined.",
+                old.name
+            )));
+        }
+    };
+    let name = free_name(graph, &old.name);
+    definition.signature.name.clone_from(&name);
+    for (i, new) in new.iter().enumerate() {
+        let mut arg = format!("more_{i}");
+        let taken = |arg: &str| {
+            let args = definition.signature.inputs.iter().map(|a| a.name.as_str());
+            let nodes = definition.nodes.iter().map(|n| n.name.as_str());
+            args.chain(nodes).any(|name| name == arg)
         };
-        let name = free_name(graph, &old.name);
-        definition.signature.name.clone_from(&name);
-        for (i, new) in self.new.iter().enumerate() {
-            let mut arg = format!("more_{i}");
-            let taken = |arg: &str| {
-                let args = definition.signature.inputs.iter().map(|a| a.name.as_str());
-                let nodes = definition.nodes.iter().map(|n| n.name.as_str());
-                args.chain(nodes).any(|name| name == arg)
-            };
-            while taken(&arg) {
-                arg.push('_');
-            }
-            definition.signature.inputs.push(ArgDef {
-                name: arg,
-                kind: ArgKind::Single(ElementType::Fixed(new.dtype())),
-                is_ref: false,
-            });
+        while taken(&arg) {
+            arg.push('_');
         }
-        add_everywhere(graph, definition)?;
-        Ok(FunctionRef {
-            name,
-            attrs: old.attrs.clone(),
-        })
+        definition.signature.inputs.push(ArgDef {
+            name: arg,
+            kind: ArgKind::Single(ElementType::Fixed(new.dtype())),
+            is_ref: false,
+        });
     }
-
-    /// Makes the loop that is the way back.
-    fn emit(&self, b: &Back, active: &[usize]) -> Result<Operation> {
-        let op = self.op;
-        let graph = target(op);
-        let mut inputs = vec![graph.constant(0i32)];
-        inputs.push(
-            match self.counter == 0 && op.input(1).dtype() == DType::Int32 {
-                true => op.input(1),
-                false => graph.constant(-1i32),
-            },
-        );
-        inputs.push(op.output(self.counter));
-        for &i in active {
-            inputs.push(match dense(b.gradient(i)) {
-                Some(dy) => dy,
-                None if op.output(i).dtype() == DType::Resource => zeros(&op.input(i))?,
-                None => zeros(&op.output(i))?,
-            });
-        }
-        for tail in &self.tail {
-            inputs.push(match tail {
-                Tail::Constant(j) => op.input(*j),
-                Tail::Last(j) => op.output(*j),
-            });
-        }
-        let specs: Vec<(&str, ArgSpec)> = self
-            .back
-            .args
-            .iter()
-            .map(|a| ("var", ArgSpec::like(a)))
-            .collect();
-        let mut cond = Body::build(&graph, &specs, |_, args| vec![args[0].less(&args[2])]);
-        cond.settle(&graph)?;
-        let parallel = op.attrs().int("parallel_iterations").unwrap_or(10);
-        let name = op.name();
-        let name = format!("{}_grad", name.rsplit('/').next().unwrap_or(&name));
-        emit_loop(&graph, &name, &inputs, &self.back, &cond, parallel, &[])
-    }
+    add_everywhere(graph, definition)?;
+    Ok(FunctionRef {
+        name,
+        attrs: old.attrs.clone(),
+    })
 }
