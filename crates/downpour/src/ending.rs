@@ -2,8 +2,9 @@
 //! (`downpour_worker::Ending`), the door is `downpour_net::Gate`; here they meet the clock.
 
 use downpour_master::Master;
-use downpour_net::{Gate, Peers, task_name};
+use downpour_net::{Gate, Limits, Peers, RemoteMaster, task_name};
 use downpour_worker::{Ending, Patience, Verdict, Worker};
+use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
@@ -68,7 +69,7 @@ pub enum EndReason {
 const FAREWELLS: Duration = Duration::from_secs(1);
 
 /// Resolves when those the task waits for are done.
-pub(crate) async fn done(when: &WhenDone, worker: &Worker, peers: &Arc<Peers>, gate: &Gate) {
+pub(crate) async fn done(when: &WhenDone, worker: &Worker, peers: &Peers, gate: &Gate) {
     let patience = Patience {
         grace: when.grace,
         lost: when.lost(),
@@ -78,10 +79,12 @@ pub(crate) async fn done(when: &WhenDone, worker: &Worker, peers: &Arc<Peers>, g
     let mut ending = Ending::new(wanted, patience);
     let pause = (when.grace / 10).clamp(Duration::from_millis(20), Duration::from_secs(2));
     let start = Instant::now();
+    let mut masters = Masters::default();
     let mut said = Verdict::Quiet;
     loop {
         tokio::time::sleep(pause).await;
-        ask(&mut ending, worker, peers, start, patience.lost / 4).await;
+        let here = (worker, peers);
+        ask(&mut ending, &mut masters, here, start, patience.lost / 4).await;
         let verdict = ending.look(start.elapsed(), &worker.attendance(), gate.busy() > 0);
         if verdict != said {
             tell(peers.own(), &verdict, worker);
@@ -103,30 +106,55 @@ pub(crate) async fn end_leases(lease: Duration, master: &Master) {
     }
 }
 
-/// Asks masters that have sessions here whether they are still there.
+/// The masters that have had sessions here, to ask them about those.
+#[derive(Default)]
+struct Masters(HashMap<String, Arc<RemoteMaster>>);
+
+impl Masters {
+    /// The master of a task of the cluster. Of one outside nothing can be known, of the own task
+    /// everything is.
+    fn find(&mut self, task: &str, peers: &Peers) -> Option<Arc<RemoteMaster>> {
+        if task == peers.own() {
+            return None;
+        }
+        if let Some(known) = self.0.get(task) {
+            return Some(known.clone());
+        }
+        let master = RemoteMaster::new(peers.address(task)?, Limits::default()).ok()?;
+        let master = Arc::new(master);
+        self.0.insert(task.to_owned(), master.clone());
+        Some(master)
+    }
+}
+
+/// Asks masters that have sessions here whether they know them.
 async fn ask(
     ending: &mut Ending,
-    worker: &Worker,
-    peers: &Arc<Peers>,
+    masters: &mut Masters,
+    (worker, peers): (&Worker, &Peers),
     start: Instant,
     limit: Duration,
 ) {
-    let roll = worker.attendance();
     let mut asked = tokio::task::JoinSet::new();
-    for (master, open) in &roll.masters {
-        // Of a master outside the cluster nothing can be known.
-        if open.is_empty() || master == peers.own() || peers.address(master).is_none() {
+    for (task, handles) in worker.attendance().masters {
+        if handles.is_empty() {
             continue;
         }
-        let (peers, master) = (peers.clone(), master.clone());
+        let Some(master) = masters.find(&task, peers) else {
+            continue;
+        };
         asked.spawn(async move {
-            let reach = peers.reach(&master, limit).await;
-            (master, reach)
+            let mut answers = Vec::with_capacity(handles.len());
+            for handle in handles {
+                let is_known = master.has_session(&handle, limit).await;
+                answers.push((handle, is_known));
+            }
+            answers
         });
     }
-    while let Some(answer) = asked.join_next().await {
-        if let Ok((master, reach)) = answer {
-            ending.answered(start.elapsed(), &master, &roll, &reach);
+    while let Some(answers) = asked.join_next().await {
+        for (handle, is_known) in answers.unwrap_or_default() {
+            ending.answered(start.elapsed(), &handle, is_known);
         }
     }
 }

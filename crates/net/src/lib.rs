@@ -9,6 +9,7 @@ mod deadline;
 mod dedup;
 mod definition;
 mod gate;
+mod known;
 mod limits;
 mod master;
 mod missing;

@@ -5,8 +5,8 @@
 //! is open any more, and that has stayed so for a while. The while must outlast the pauses of
 //! clients that are not done: TensorFlow's close a session and open another 30 s later when they
 //! wait for the chief's variables, and after a failure they close it before they recover.
-//! A master that dies leaves its sessions open. They count until it has been away for longer, in
-//! which it could have been restarted.
+//! A master that dies leaves its sessions open, as does one whose farewell was lost. They count
+//! until their master has not known them for longer, in which it could have been restarted.
 //!
 //! ```text
 //! waiting ──all seen, none open──► quiet ──grace over──► done
@@ -15,7 +15,6 @@
 //! ```
 
 use crate::roll::Attendance;
-use downpour_net::Reach;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -24,7 +23,7 @@ use std::time::Duration;
 pub struct Patience {
     /// How long no session must have been open.
     pub grace: Duration,
-    /// How long a master with open sessions must have been away before they count as closed.
+    /// How long a session's master must not have known it before it counts as closed.
     pub lost: Duration,
 }
 
@@ -33,8 +32,8 @@ pub struct Ending {
     patience: Patience,
     /// Masters that must have been here.
     wanted: BTreeSet<String>,
-    /// Since when masters do not answer, or answer with another life than their sessions'.
-    away: BTreeMap<String, Duration>,
+    /// Sessions that their masters do not know, or whose masters do not answer, and since when.
+    stray: BTreeMap<String, Duration>,
     changes: u64,
     quiet_since: Option<Duration>,
 }
@@ -58,39 +57,33 @@ impl Ending {
         Ending {
             patience,
             wanted,
-            away: BTreeMap::new(),
+            stray: BTreeMap::new(),
             changes: 0,
             quiet_since: None,
         }
     }
 
-    /// Takes note of how a master answered when asked.
-    pub fn answered(&mut self, now: Duration, master: &str, roll: &Attendance, reach: &Reach) {
-        let lives = roll.masters.get(master).map_or(&[][..], Vec::as_slice);
-        let is_there = match reach {
-            Reach::Away => false,
-            // One that does not tell its life is believed.
-            Reach::Answers(known) => {
-                known.is_empty() || lives.iter().all(|life| known.contains(life))
-            }
-        };
-        match is_there {
-            true => drop(self.away.remove(master)),
-            false => drop(self.away.entry(master.to_owned()).or_insert(now)),
+    /// Takes note of whether the master of a session knows it.
+    pub fn answered(&mut self, now: Duration, handle: &str, is_known: bool) {
+        match is_known {
+            true => drop(self.stray.remove(handle)),
+            false => drop(self.stray.entry(handle.to_owned()).or_insert(now)),
         }
     }
 
     /// Decides. `busy` says that something is under way that may yet become a session.
     pub fn look(&mut self, now: Duration, roll: &Attendance, busy: bool) -> Verdict {
         let changed = std::mem::replace(&mut self.changes, roll.changes) != roll.changes;
-        let is_lost = |master: &String| {
-            let since = self.away.get(master);
+        let is_open = |handle: &String| roll.masters.values().any(|h| h.contains(handle));
+        self.stray.retain(|handle, _| is_open(handle));
+        let is_lost = |handle: &String| {
+            let since = self.stray.get(handle);
             since.is_some_and(|t| now.saturating_sub(*t) >= self.patience.lost)
         };
         let open: Vec<String> = roll
             .masters
             .iter()
-            .filter(|(master, lives)| !lives.is_empty() && !is_lost(master))
+            .filter(|(_, handles)| !handles.iter().all(&is_lost))
             .map(|(master, _)| master.clone())
             .collect();
         if busy || !open.is_empty() {
@@ -154,9 +147,8 @@ mod tests {
             self.ending.look(at(seconds), &roll, false)
         }
 
-        fn answers(&mut self, seconds: u64, master: &str, reach: Reach) {
-            let roll = self.roll.attendance();
-            self.ending.answered(at(seconds), master, &roll, &reach);
+        fn knows(&mut self, seconds: u64, handle: &str, is_known: bool) {
+            self.ending.answered(at(seconds), handle, is_known);
         }
     }
 
@@ -221,9 +213,9 @@ mod tests {
         test.roll.enter("a", W0, 1);
         test.roll.enter("b", W1, 1);
         test.roll.leave("b");
-        test.answers(10, W0, Reach::Answers(vec![1]));
-        test.answers(20, W0, Reach::Away);
-        test.answers(60, W0, Reach::Away);
+        test.knows(10, "a", true);
+        test.knows(20, "a", false);
+        test.knows(60, "a", false);
         assert_eq!(test.look(139), Verdict::Busy(vec![W0.into()]));
         assert_eq!(test.look(140), Verdict::Quiet);
         assert_eq!(test.look(180), Verdict::Done);
@@ -235,29 +227,32 @@ mod tests {
         test.roll.enter("a", W0, 1);
         test.roll.enter("b", W1, 1);
         test.roll.leave("b");
-        test.answers(0, W0, Reach::Away);
+        test.knows(0, "a", false);
         // It was only cut off: the session goes on.
-        test.answers(100, W0, Reach::Answers(vec![1]));
-        test.answers(110, W0, Reach::Away);
+        test.knows(100, "a", true);
+        test.knows(110, "a", false);
         assert_eq!(test.look(229), Verdict::Busy(vec![W0.into()]));
-        // Restarted: its old session will never be closed, but its client may come again.
-        test.answers(115, W0, Reach::Answers(vec![2]));
+        // Restarted, and its client has come again.
         test.roll.enter("c", W0, 2);
-        test.answers(225, W0, Reach::Answers(vec![2]));
+        test.knows(225, "c", true);
         assert_eq!(test.look(1000), Verdict::Busy(vec![W0.into()]));
         test.roll.leave("c");
         assert_eq!(test.look(1001), Verdict::Quiet);
     }
 
     #[test]
-    fn a_restarted_master_whose_client_never_returns_is_gone_after_long() {
+    fn one_lost_session_does_not_hide_another() {
         let mut test = Test::new();
-        test.roll.enter("a", W0, 1);
-        test.roll.enter("b", W1, 1);
+        for (handle, master) in [("a", W0), ("b", W0), ("c", W1)] {
+            test.roll.enter(handle, master, 1);
+        }
+        test.roll.leave("c");
+        test.knows(0, "a", false);
+        test.knows(0, "b", true);
+        assert_eq!(test.look(500), Verdict::Busy(vec![W0.into()]));
         test.roll.leave("b");
-        test.answers(0, W0, Reach::Answers(vec![7]));
-        assert_eq!(test.look(119), Verdict::Busy(vec![W0.into()]));
-        assert_eq!(test.look(120), Verdict::Quiet);
+        assert_eq!(test.look(501), Verdict::Quiet);
+        assert_eq!(test.look(541), Verdict::Done);
     }
 
     #[test]

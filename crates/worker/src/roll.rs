@@ -23,8 +23,8 @@ const MAX_SEEN: usize = 100_000;
 /// The roll at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attendance {
-    /// Every master that ever opened a session, with the incarnations behind its open ones.
-    pub masters: BTreeMap<String, Vec<u64>>,
+    /// Every master that ever opened a session, with the handles of its open ones.
+    pub masters: BTreeMap<String, BTreeSet<String>>,
     /// Grows with every session that is opened or closed.
     pub changes: u64,
 }
@@ -55,16 +55,14 @@ impl Roll {
 
     pub(crate) fn attendance(&self) -> Attendance {
         let entries = self.0.lock();
-        let mut masters: BTreeMap<String, Vec<u64>> = entries
+        let mut masters: BTreeMap<String, BTreeSet<String>> = entries
             .seen
             .iter()
-            .map(|name| (name.clone(), Vec::new()))
+            .map(|name| (name.clone(), BTreeSet::new()))
             .collect();
-        for (master, incarnation) in entries.open.values() {
-            masters
-                .entry(master.clone())
-                .or_default()
-                .push(*incarnation);
+        for (handle, (master, _)) in &entries.open {
+            let handles = masters.entry(master.clone()).or_default();
+            handles.insert(handle.clone());
         }
         Attendance {
             masters,
@@ -85,12 +83,15 @@ mod tests {
         roll.enter("c", "w1", 5);
         roll.leave("c");
         roll.leave("unknown");
-        let now = roll.attendance();
-        assert_eq!(now.masters["w0"], [1, 1]);
-        assert_eq!(now.masters["w1"], [0u64; 0]);
-        assert_eq!(now.changes, 4);
+        let handles = |master: &str| {
+            let now = roll.attendance();
+            let handles: Vec<String> = now.masters[master].iter().cloned().collect();
+            handles.join(" ")
+        };
+        assert_eq!((handles("w0"), handles("w1")), ("a b".into(), "".into()));
+        assert_eq!(roll.attendance().changes, 4);
         // Another life of the same master: the old sessions will never be closed.
         roll.enter("d", "w0", 2);
-        assert_eq!(roll.attendance().masters["w0"], [2]);
+        assert_eq!(handles("w0"), "d");
     }
 }

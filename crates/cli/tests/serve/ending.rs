@@ -6,8 +6,10 @@ use crate::common::{
 };
 use crate::process::{Task, downpour, run as run_program};
 use downpour_wire::proto::attr_value::{ListValue, Value};
+use downpour_wire::proto::worker_service_client::WorkerServiceClient;
 use downpour_wire::proto::{
-    AttrValue, CloseSessionRequest, GraphDef, NodeDef, RunStepResponse, TensorProto,
+    AttrValue, CloseSessionRequest, CreateWorkerSessionRequest, GetStatusRequest, GraphDef,
+    NodeDef, RunStepResponse, TensorProto,
 };
 use std::io::{BufRead as _, BufReader};
 use std::process::Stdio;
@@ -316,6 +318,46 @@ async fn a_client_that_died_does_not_keep_its_worker_for_ever() {
     // The connection goes with it; the session is not closed.
     drop(client);
     let (code, said) = ended(task).await;
+    assert_eq!(code, Some(0));
+    assert!(said.ends_with("the training is done\n"), "{said}");
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_session_whose_end_was_never_heard_of_does_not_keep_a_ps_for_ever() {
+    let (ps, worker) = (free_address(), free_address());
+    let hosts = [
+        "serve",
+        "--ps_hosts",
+        &ps,
+        "--worker_hosts",
+        &worker,
+        "--job",
+    ];
+    let ending = ["ps", "--exit-when-done", "--done-after", "200ms"];
+    let far = Task::start(downpour(&hosts).args(ending));
+    let _near = Task::start(downpour(&hosts).arg("worker"));
+    let mut client = connect(&worker).await;
+    let graph = waiting_graph("", "/job:ps/task:0");
+    let session = create(&mut client, graph).await.unwrap();
+    // As if the worker's master had opened and closed it, and the second call was lost.
+    let mut status = WorkerServiceClient::connect(format!("http://{worker}"))
+        .await
+        .unwrap();
+    let status = status.get_status(GetStatusRequest {}).await.unwrap();
+    let mut service = WorkerServiceClient::connect(format!("http://{ps}"))
+        .await
+        .unwrap();
+    let stray = CreateWorkerSessionRequest {
+        session_handle: "stray".into(),
+        master_task: "/job:worker/replica:0/task:0".into(),
+        master_incarnation: status.into_inner().device_attributes[0].incarnation as i64,
+        ..Default::default()
+    };
+    service.create_worker_session(stray).await.unwrap();
+    let feed = [("x:0", floats(&[1.0]))];
+    run(&mut client, &session, &feed, &["set:0"]).await.unwrap();
+    close(&mut client, session).await;
+    let (code, said) = ended(far).await;
     assert_eq!(code, Some(0));
     assert!(said.ends_with("the training is done\n"), "{said}");
 }
