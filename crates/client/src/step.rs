@@ -3,7 +3,9 @@
 use crate::Session;
 use crate::runtime::wait;
 use crate::session::{Request, limited};
-use downpour_build::{IntoTensor, Operation, Output, PartialShape, Result, Status, Tensor};
+use downpour_build::{
+    Evaluate, IntoTensor, Operation, Output, PartialShape, Result, Status, Tensor,
+};
 use downpour_wire::messages::{
     PartialRunSetupRequest, RunCallableRequest, RunMetadata, RunOptions, RunStepRequest, TraceLevel,
 };
@@ -247,6 +249,20 @@ impl<'a> PartialRun<'a> {
         let call = self.session.master.clone().run_step(request);
         let reply = wait(limited(self.session.limit(), "the step", call))?;
         in_order(&fetch, reply.tensors)
+    }
+}
+
+/// A session evaluates what [`check_gradients`](downpour_build::check_gradients) asks for.
+impl Evaluate for &Session {
+    fn evaluate(&mut self, outputs: &[Output], feeds: &[(Output, Tensor)]) -> Result<Vec<Tensor>> {
+        let mut run = Run::new();
+        for (output, value) in feeds {
+            run.feed(output, value);
+        }
+        for output in outputs {
+            run.fetch(output);
+        }
+        self.execute(&run)
     }
 }
 
