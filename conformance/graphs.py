@@ -163,6 +163,7 @@ EXPLAINED = {
     "EnsureShape": "rank -1",  # refuses a shape of unknown rank
     "MatrixSetDiagV2": "must be equal rank",  # takes an unknown range of diagonals for one
     "MatrixSetDiagV3": "must be equal rank",
+    "Substr": "vs. ?",  # refuses a length of unknown rank
     "ExtractVolumePatches": "[",  # forgets a dimension where another is unknown
 }
 

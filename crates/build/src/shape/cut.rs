@@ -39,7 +39,11 @@ pub(super) fn rule(op: &str) -> Option<Rule> {
         | "TensorScatterMin"
         | "TensorScatterMax" => Compute(|c| {
             let out = c.at_least(0, 1)?;
-            scatter_fits(c, 1, 2, &out)?;
+            c.at_least(1, 1)?;
+            // One value for all places is fine here.
+            if c.input(2).rank() != Some(0) {
+                scatter_fits(c, 1, 2, &out)?;
+            }
             one(out)
         }),
         "ScatterNdUpdate"

@@ -94,8 +94,12 @@ fn triangular(c: &mut Context<'_>, banded: bool) -> Result<Shapes> {
     let mut n = super::dims::merge_dims(*n, *m)?;
     if !banded {
         n = super::dims::merge_dims(*rows, n)?;
-    } else if rows.is_some_and(|r| r == 0) {
-        return invalid("the bands must not be empty");
+    } else if let (Some(bands), Some(size)) = (*rows, n)
+        && bands > size
+    {
+        return invalid(format!(
+            "Number of bands {bands} cannot exceed the size of the matrix {size}"
+        ));
     }
     let lead = |d: &[super::Dim]| shape(d.iter().copied());
     let batch = super::dims::broadcast(&lead(lead_a), &lead(lead_b))?;
