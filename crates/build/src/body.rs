@@ -1,15 +1,15 @@
 //! A function's body between its two forms: a graph of its own, which can be built, differentiated
 //! and grown, and TensorFlow's `FunctionDef` in the library of the graphs that call it.
 
-use crate::function::{ArgSpec, has_effect};
-use crate::graph::Inner;
+use crate::definition::{Loader, Writer, effects, endpoint, free_among, needed, single};
+use crate::function::ArgSpec;
 use crate::{Graph, Operation, Output};
 use downpour_graph::{
-    ArgDef, ArgKind, AttrList, AttrValue, Attrs, ElementType, Endpoint, FunctionBody, FunctionDef,
-    FunctionRef, GraphDef, Node, NodeDef, NodeId, OpDef, Result, Status,
+    AttrList, AttrValue, Attrs, Endpoint, FunctionDef, FunctionRef, GraphDef, NodeId, OpDef,
+    Result, Status,
 };
 use downpour_tensor::DType;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 
 /// A function's body.
 pub(crate) struct Body {
@@ -98,6 +98,13 @@ impl Body {
         results: &[DType],
     ) -> Result<Body> {
         let library = outer.inner.lock().graph.library().clone();
+        let origins = outer.outermost();
+        let origin = origins
+            .inner
+            .lock()
+            .function_origins
+            .get(&function.name)
+            .cloned();
         let body = library.instantiate(&function.name, &function.attrs)?;
         let types: Vec<DType> = args.iter().map(|a| a.dtype).collect();
         if body.arg_types != types || body.ret_types != results {
@@ -127,6 +134,8 @@ impl Body {
             let effects = body.control_rets.iter().filter_map(|n| find(n)).collect();
             if let Some(frame) = &mut inner.function {
                 frame.effects = Some(effects);
+                let ids = (0..args.len() as u32).map(NodeId).collect();
+                frame.origin = Some((origin.unwrap_or_else(|| function.name.clone()), ids));
             }
         }
         let at = |at: Endpoint| Output::new(graph.clone(), at);
@@ -144,12 +153,30 @@ impl Body {
         self.graph.check()?;
         let free = free_name(outer, name);
         let definition = self.definition(&free)?;
+        self.remember_origin(outer, &free);
         self.graph.finish();
         add_everywhere(outer, definition)?;
         Ok(FunctionRef {
             name: free,
             attrs: Attrs::default(),
         })
+    }
+
+    /// Notes which function this body became, or of which it is a grown copy.
+    fn remember_origin(&self, outer: &Graph, name: &str) {
+        let args: Vec<NodeId> = self.args.iter().map(|a| a.endpoint().node).collect();
+        let mut inner = self.graph.inner.lock();
+        let Some(frame) = &mut inner.function else {
+            return;
+        };
+        let first = frame.origin.get_or_insert((name.to_owned(), args));
+        let first = first.0.clone();
+        drop(inner);
+        if first != name {
+            let root = outer.outermost();
+            let mut root = root.inner.lock();
+            root.function_origins.insert(name.to_owned(), first);
+        }
     }
 
     /// The function in TensorFlow's form: arguments by name, outputs as `node:result:index`.
@@ -193,44 +220,6 @@ impl Body {
     }
 }
 
-/// The nodes that a body's results and effects depend on.
-fn needed(inner: &Inner, body: &Body) -> HashSet<NodeId> {
-    let mut needed = HashSet::new();
-    let mut stack: Vec<NodeId> = body.results.iter().map(|r| r.endpoint().node).collect();
-    stack.extend(effects(inner));
-    while let Some(id) = stack.pop() {
-        if id.index() >= inner.graph.len() || !needed.insert(id) {
-            continue;
-        }
-        let node = inner.graph.node(id);
-        stack.extend(node.inputs.iter().map(|e| e.node));
-        stack.extend(&node.control_inputs);
-        stack.extend(body.instead.get(&id).map(|o| o.endpoint().node));
-    }
-    needed
-}
-
-/// Nodes of a body that must have run when it is done, although no result needs them: what has an
-/// effect, and what reads a resource before the next iteration, or the caller, changes it again.
-fn effects(inner: &Inner) -> Vec<NodeId> {
-    if let Some(given) = inner.function.as_ref().and_then(|f| f.effects.clone()) {
-        return given;
-    }
-    let resources = |node: &Node| -> Vec<Endpoint> {
-        let inputs = node.inputs.iter().zip(&node.input_types);
-        let resources = inputs.filter(|(_, t)| t.0 == DType::Resource);
-        resources.map(|(edge, _)| *edge).collect()
-    };
-    let changing = inner.graph.nodes().filter(|(_, n)| has_effect(n));
-    let changed: HashSet<Endpoint> = changing.flat_map(|(_, n)| resources(n)).collect();
-    let counts = |node: &Node| {
-        let touches = || resources(node).iter().any(|r| changed.contains(r));
-        has_effect(node) || (node.op.stateful && touches())
-    };
-    let nodes = inner.graph.nodes().filter(|(_, n)| counts(n));
-    nodes.map(|(id, _)| id).collect()
-}
-
 /// Adds a function to the library of a graph and of all around it.
 pub(crate) fn add_everywhere(graph: &Graph, definition: FunctionDef) -> Result<()> {
     let mut at = Some(graph.clone());
@@ -255,193 +244,6 @@ pub(crate) fn free_name(graph: &Graph, name: &str) -> String {
         if inner.graph.function(&free).is_none() {
             return free;
         }
-    }
-}
-
-fn endpoint(node: u32, output: u32) -> Endpoint {
-    Endpoint {
-        node: NodeId(node),
-        output,
-    }
-}
-
-fn single(name: String, dtype: DType) -> ArgDef {
-    ArgDef {
-        name,
-        kind: ArgKind::Single(ElementType::Fixed(dtype)),
-        is_ref: false,
-    }
-}
-
-/// `name`, with underscores behind it while a node is called so.
-fn free_among(inner: &Inner, mut name: String) -> String {
-    while inner.graph.find(&name).is_some() {
-        name.push('_');
-    }
-    name
-}
-
-/// From an instantiated function to the nodes of a body: arguments first, results left out.
-struct Loader<'a> {
-    body: &'a FunctionBody,
-    args: &'a [ArgSpec],
-    /// Each node's new position.
-    ids: HashMap<NodeId, NodeId>,
-    names: Vec<String>,
-}
-
-impl<'a> Loader<'a> {
-    fn new(body: &'a FunctionBody, args: &'a [ArgSpec]) -> Loader<'a> {
-        let mut names: Vec<Option<String>> = vec![None; args.len()];
-        let mut ids = HashMap::new();
-        let mut next = args.len() as u32;
-        for (id, node) in body.graph.nodes() {
-            match (node.op_name(), node.attrs.size("index")) {
-                ("_Arg", Ok(i)) if i < names.len() => {
-                    names[i] = Some(node.name.to_string());
-                    ids.insert(id, NodeId(i as u32));
-                }
-                ("_Retval", _) => {}
-                _ => {
-                    ids.insert(id, NodeId(next));
-                    next += 1;
-                }
-            }
-        }
-        let names = names.into_iter().enumerate();
-        let names = names.map(|(i, name)| name.unwrap_or_else(|| unused(body, i)));
-        Loader {
-            body,
-            args,
-            ids,
-            names: names.collect(),
-        }
-    }
-
-    fn nodes(&mut self) -> Vec<NodeDef> {
-        let mut out = Vec::with_capacity(self.body.graph.len());
-        for (arg, name) in self.args.iter().zip(&self.names) {
-            let mut def = NodeDef {
-                name: name.clone(),
-                op: "Placeholder".to_owned(),
-                ..Default::default()
-            };
-            def.attrs.set("dtype", arg.dtype);
-            def.attrs.set("shape", AttrValue::Shape(arg.shape.clone()));
-            out.push(def);
-        }
-        for (_, node) in self.body.graph.nodes() {
-            if !matches!(node.op_name(), "_Arg" | "_Retval") {
-                out.push(crate::graph::node_def(&self.body.graph, node));
-            }
-        }
-        out
-    }
-
-    /// What the function returns, in order.
-    fn results(&self) -> Vec<Endpoint> {
-        let mut results = vec![endpoint(0, 0); self.body.ret_types.len()];
-        for (_, node) in self.body.graph.nodes() {
-            if let ("_Retval", Ok(i), Some(edge)) = (
-                node.op_name(),
-                node.attrs.size("index"),
-                node.inputs.first(),
-            ) && let (Some(result), Some(&node)) = (results.get_mut(i), self.ids.get(&edge.node))
-            {
-                *result = Endpoint {
-                    node,
-                    output: edge.output,
-                };
-            }
-        }
-        results
-    }
-}
-
-/// A name for an argument that the body does not use.
-fn unused(body: &FunctionBody, i: usize) -> String {
-    let mut name = format!("unused_{i}");
-    while body.graph.find(&name).is_some() {
-        name.push('_');
-    }
-    name
-}
-
-/// From a body's nodes to a function's.
-struct Writer<'a> {
-    inner: &'a Inner,
-    needed: HashSet<NodeId>,
-    args: HashMap<NodeId, String>,
-    instead: HashMap<NodeId, Endpoint>,
-}
-
-impl<'a> Writer<'a> {
-    fn new(inner: &'a Inner, body: &Body) -> Writer<'a> {
-        let mut args = HashMap::new();
-        for (i, arg) in body.args.iter().enumerate() {
-            let name = free_among(inner, format!("arg_{i}"));
-            args.insert(arg.endpoint().node, name);
-        }
-        let instead = body.instead.iter().map(|(&id, o)| (id, o.endpoint()));
-        Writer {
-            inner,
-            needed: needed(inner, body),
-            args,
-            instead: instead.collect(),
-        }
-    }
-
-    /// How a body's node names one of its inputs.
-    fn reference(&self, at: Endpoint) -> Result<String> {
-        if let Some(&other) = self.instead.get(&at.node) {
-            return self.reference(other);
-        }
-        if let Some(name) = self.args.get(&at.node) {
-            return Ok(name.clone());
-        }
-        let node = self.inner.graph.node(at.node);
-        let ranges = node.op.output_ranges(&node.attrs)?;
-        let output = at.output as usize;
-        let found = ranges.iter().find(|(_, r)| r.contains(&output));
-        let (result, range) = found
-            .ok_or_else(|| Status::internal(format!("'{}' has no output {output}", node.name)))?;
-        Ok(format!("{}:{result}:{}", node.name, output - range.start))
-    }
-
-    fn nodes(&self) -> Result<Vec<NodeDef>> {
-        let mut out = Vec::new();
-        for (id, node) in self.inner.graph.nodes() {
-            if !self.needed.contains(&id) || self.is_stand_in(id) {
-                continue;
-            }
-            if node.op_name() == "Placeholder" {
-                return Err(Status::invalid_argument(format!(
-                    "'{}' is a placeholder inside a function's body, which nobody can feed",
-                    node.name
-                )));
-            }
-            let mut inputs = Vec::with_capacity(node.inputs.len());
-            for edge in &node.inputs {
-                inputs.push(self.reference(*edge)?);
-            }
-            for control in &node.control_inputs {
-                if !self.is_stand_in(*control) {
-                    inputs.push(format!("^{}", self.inner.graph.node(*control).name));
-                }
-            }
-            out.push(NodeDef {
-                name: node.name.to_string(),
-                op: node.op.name.clone(),
-                inputs,
-                device: node.device.to_string(),
-                attrs: node.attrs.clone(),
-            });
-        }
-        Ok(out)
-    }
-
-    fn is_stand_in(&self, id: NodeId) -> bool {
-        self.args.contains_key(&id) || self.instead.contains_key(&id)
     }
 }
 

@@ -29,6 +29,9 @@ pub(crate) struct Frame {
     accesses: HashMap<Endpoint, Access>,
     /// What must happen; worked out from the operations if not given.
     pub(crate) effects: Option<Vec<NodeId>>,
+    /// The function that this body was first, and its arguments: what the body is read from again
+    /// is the same, node by node.
+    pub(crate) origin: Option<(String, Vec<NodeId>)>,
     finished: bool,
 }
 
@@ -120,6 +123,7 @@ impl Graph {
                 waits: Vec::new(),
                 accesses: HashMap::new(),
                 effects: None,
+                origin: None,
                 finished: false,
             });
         }
@@ -159,6 +163,9 @@ impl Graph {
 
     /// The stand-in in this body for an outer tensor.
     pub(crate) fn capture(&self, output: &Output, at: &'static Location<'static>) -> Output {
+        if let Some(twin) = self.twin(output) {
+            return twin;
+        }
         let Some(outer) = self.outer() else {
             let error =
                 Status::invalid_argument(format!("'{}' belongs to another graph", output.name()));
@@ -181,6 +188,28 @@ impl Graph {
             frame.captures.push((output, inside.clone()));
         }
         inside
+    }
+
+    /// What a tensor of the body that this one was read from is here: gradients that the user gave
+    /// hold on to such.
+    fn twin(&self, output: &Output) -> Option<Output> {
+        let there = output.graph().inner.lock();
+        let (name, args) = there.function.as_ref()?.origin.clone()?;
+        let at = output.endpoint();
+        let node = there.graph.node(at.node).name.clone();
+        drop(there);
+        let inner = self.inner.lock();
+        let (own, own_args) = inner.function.as_ref()?.origin.as_ref()?;
+        if *own != name {
+            return None;
+        }
+        let arg = args.iter().position(|arg| *arg == at.node);
+        let node = match arg {
+            Some(i) => *own_args.get(i)?,
+            None => inner.graph.find(&node)?,
+        };
+        let output = at.output;
+        Some(Output::new(self.clone(), Endpoint { node, output }))
     }
 
     fn known(&self, output: &Output) -> Option<Output> {

@@ -105,6 +105,8 @@ pub(crate) struct Inner {
     pub(crate) current: Option<Graph>,
     /// How often each name was given to a function.
     pub(crate) function_names: HashMap<String, usize>,
+    /// Which function each one is a grown copy of.
+    pub(crate) function_origins: HashMap<String, String>,
     /// Nodes that grew, and how many nodes there were then.
     rewritten: Vec<(NodeId, usize)>,
 }

@@ -373,3 +373,28 @@ fn lists_carry_types_and_shapes_through_loops() {
     assert!(TensorList::from_handle(&x).is_err());
     g.check().unwrap();
 }
+
+#[test]
+fn gradients_of_the_users_own_work_inside_bodies() {
+    let g = Graph::new();
+    let (p, x) = placeholders(&g);
+    let own = |x: &Output| {
+        crate::custom_gradient(std::slice::from_ref(x), |x| {
+            let (x, e) = (x[0].clone(), x[0].exp());
+            let y = (1.0 + &e).log();
+            // Holds on to tensors of the body.
+            let back = move |dy: &[Output]| Ok(vec![Some((&dy[0] * &e * &x).into())]);
+            (vec![y], back)
+        })
+    };
+    let y = cond(&p, |_| own(&x), |_| vec![x.clone()]);
+    let twice = gradients(&y, std::slice::from_ref(&x)).unwrap();
+    assert!(twice[0].is_some());
+    let z = while_loop(
+        std::slice::from_ref(&x),
+        |_, _| p.clone(),
+        |g, v| cond(&p, |_| own(&v[0]), |_| vec![&v[0] * &g.constant(2.0f32)]),
+    );
+    assert!(gradients(&z, &[x]).unwrap()[0].is_some());
+    g.check().unwrap();
+}

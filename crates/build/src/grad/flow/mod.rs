@@ -6,6 +6,8 @@
 //! dense of branches and loops: what they return must be alike whichever way a step goes.
 
 mod branch;
+mod functional;
+mod growth;
 mod repeat;
 mod v1;
 

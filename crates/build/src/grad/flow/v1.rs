@@ -3,24 +3,22 @@
 //! is pushed on lists in further variables of the loop, made of such nodes.
 
 use super::super::Gradient;
+use super::growth::Growth;
 use super::repeat::Forward;
 use crate::body::Body;
 use crate::function::ArgSpec;
 use crate::{Graph, Output};
-use downpour_graph::{
-    AttrValue, Attrs, Edge, Endpoint, GraphDef, Node, NodeDef, NodeId, Result, Status,
-};
-use downpour_tensor::DType;
+use downpour_graph::{AttrValue, Edge, Endpoint, GraphDef, Node, NodeDef, NodeId, Result};
 use std::collections::{HashMap, HashSet};
 
 /// One loop of a graph.
 #[derive(Clone, Debug)]
 pub(in crate::grad) struct V1Loop {
-    frame: String,
-    vars: Vec<Var>,
+    pub(super) frame: String,
+    pub(super) vars: Vec<Var>,
     /// Enters of what every iteration sees the same.
-    constants: Vec<NodeId>,
-    condition: NodeId,
+    pub(super) constants: Vec<NodeId>,
+    pub(super) condition: NodeId,
     /// What enters: first values of the variables, then the constants.
     pub(in crate::grad) inputs: Vec<Edge>,
     /// Exits that the graph has.
@@ -28,9 +26,9 @@ pub(in crate::grad) struct V1Loop {
 }
 
 #[derive(Clone, Debug)]
-struct Var {
+pub(super) struct Var {
     merge: NodeId,
-    switch: NodeId,
+    pub(super) switch: NodeId,
     next: Edge,
     exit: Option<NodeId>,
 }
@@ -107,12 +105,12 @@ impl V1Loop {
 
 /// A loop under differentiation.
 pub(super) struct Frame<'a> {
-    graph: Graph,
-    found: &'a V1Loop,
+    pub(super) graph: Graph,
+    pub(super) found: &'a V1Loop,
     /// Names of the body's nodes that are copies, and so names of the graph's.
-    copied: HashSet<String>,
+    pub(super) copied: HashSet<String>,
     /// The argument that stands for each variable and constant.
-    args: Vec<NodeId>,
+    pub(super) args: Vec<NodeId>,
     /// The last value of each variable.
     last: Vec<Option<Output>>,
 }
@@ -304,8 +302,8 @@ impl Forward for Frame<'_> {
                 exits[i] = Some(growth.exit(forward.args[i].dtype(), var.switch));
             }
         }
-        for (k, first) in new.iter().enumerate() {
-            growth.declare(before + k, first);
+        for k in 0..new.len() {
+            growth.declare(before + k);
         }
         for (k, first) in new.iter().enumerate() {
             exits.push(Some(growth.variable(before + k, first)?));
@@ -332,165 +330,6 @@ impl Forward for Frame<'_> {
             }
         }
         Ok(())
-    }
-}
-
-/// New nodes of a loop.
-struct Growth<'a> {
-    frame: &'a Frame<'a>,
-    forward: &'a Body,
-    nodes: Vec<NodeDef>,
-    /// What a node of the body is called in the graph.
-    names: HashMap<NodeId, String>,
-    /// Runs in every iteration, and only inside of it.
-    pivot: String,
-}
-
-impl<'a> Growth<'a> {
-    fn new(frame: &'a Frame<'a>, forward: &'a Body) -> Growth<'a> {
-        let mut made = Growth {
-            frame,
-            forward,
-            nodes: Vec::new(),
-            names: HashMap::new(),
-            pivot: String::new(),
-        };
-        let found = frame.found;
-        let node = |id: NodeId| frame.graph.node(id).name.to_string();
-        for (i, arg) in frame.args.iter().enumerate() {
-            let name = match found.vars.get(i) {
-                Some(var) => format!("{}:1", node(var.switch)),
-                None => format!("{}:0", node(found.constants[i - found.vars.len()])),
-            };
-            made.names.insert(*arg, name);
-        }
-        let first = made.names[&frame.args[0]].clone();
-        let dtype = forward.args[0].dtype();
-        made.pivot = made.add("pivot", "Identity", vec![first], &[("T", dtype.into())]);
-        made
-    }
-
-    fn unique(&self, name: &str) -> String {
-        self.frame.graph.inner.lock().unique(name)
-    }
-
-    fn add(
-        &mut self,
-        name: &str,
-        op: &str,
-        inputs: Vec<String>,
-        attrs: &[(&str, AttrValue)],
-    ) -> String {
-        let name = self.unique(name);
-        self.put(name, op, inputs, attrs)
-    }
-
-    fn put(
-        &mut self,
-        name: String,
-        op: &str,
-        inputs: Vec<String>,
-        attrs: &[(&str, AttrValue)],
-    ) -> String {
-        let mut all = Attrs::default();
-        for (key, value) in attrs {
-            all.set(*key, value.clone());
-        }
-        self.nodes.push(NodeDef {
-            name: name.clone(),
-            op: op.to_owned(),
-            inputs,
-            device: String::new(),
-            attrs: all,
-        });
-        name
-    }
-
-    fn exit(&mut self, dtype: DType, switch: NodeId) -> String {
-        let switch = self.frame.graph.node(switch).name.to_string();
-        self.add("Exit", "Exit", vec![switch], &[("T", dtype.into())])
-    }
-
-    /// Names a new variable's switch, which others' next values may refer to.
-    fn declare(&mut self, i: usize, _: &Output) {
-        let switch = self.unique("Switch");
-        let arg = self.forward.args[i].endpoint().node;
-        self.names.insert(arg, format!("{switch}:1"));
-    }
-
-    /// Makes a new variable; the name of its exit.
-    fn variable(&mut self, i: usize, first: &Output) -> Result<String> {
-        let dtype = first.dtype();
-        let t = [("T", AttrValue::Type(dtype))];
-        let arg = self.forward.args[i].endpoint().node;
-        let switch = self.names[&arg].trim_end_matches(":1").to_owned();
-        let next = self.transfer(self.forward.results[i].endpoint())?;
-        let merge = self.unique("Merge");
-        let back = self.add("NextIteration", "NextIteration", vec![next], &t);
-        let frame = self.frame.found.frame.as_str();
-        let enter = [t[0].clone(), ("frame_name", frame.into())];
-        let enter = self.add("Enter", "Enter", vec![first.name()], &enter);
-        let n = ("N", AttrValue::Int(2));
-        self.put(
-            merge.clone(),
-            "Merge",
-            vec![enter, back],
-            &[t[0].clone(), n],
-        );
-        let condition = self
-            .frame
-            .graph
-            .node(self.frame.found.condition)
-            .name
-            .to_string();
-        self.put(switch.clone(), "Switch", vec![merge, condition], &t);
-        Ok(self.add("Exit", "Exit", vec![switch], &t))
-    }
-
-    /// What a tensor of the body is called in the graph; a node that is new in the body becomes
-    /// new in the graph.
-    fn transfer(&mut self, at: Endpoint) -> Result<String> {
-        if let Some(name) = self.names.get(&at.node) {
-            return Ok(match name.contains(':') {
-                true => name.clone(),
-                false => format!("{name}:{}", at.output),
-            });
-        }
-        let node = self.forward.graph.node(at.node);
-        if self.frame.copied.contains(&*node.name) {
-            return Ok(format!("{}:{}", node.name, at.output));
-        }
-        if node.op_name() == "Placeholder" {
-            return Err(Status::internal(format!(
-                "'{}' has no place in the loop",
-                node.name
-            )));
-        }
-        let name = self.unique(&node.name);
-        self.names.insert(at.node, name.clone());
-        let mut inputs = Vec::new();
-        for edge in &node.inputs {
-            inputs.push(self.transfer(*edge)?);
-        }
-        if inputs.is_empty() {
-            inputs.push(format!("^{}", self.pivot));
-        }
-        for control in &node.control_inputs {
-            let whole = self.transfer(Endpoint {
-                node: *control,
-                output: 0,
-            })?;
-            let (control, _) = whole.rsplit_once(':').unwrap_or((&whole, ""));
-            inputs.push(format!("^{control}"));
-        }
-        self.nodes.push(NodeDef {
-            name: name.clone(),
-            op: node.op.name.clone(),
-            inputs,
-            device: node.device.to_string(),
-            attrs: node.attrs.clone(),
-        });
-        Ok(format!("{name}:{}", at.output))
     }
 }
 
