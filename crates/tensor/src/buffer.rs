@@ -269,6 +269,51 @@ impl Buffer {
     }
 }
 
+/// A buffer that is filled piece by piece, in order, and never zeroed first: for bytes that arrive
+/// from a network.
+pub struct BufferWriter {
+    storage: Storage,
+    /// Bytes from the start that have been written.
+    written: usize,
+}
+
+impl BufferWriter {
+    /// Room for exactly `len` bytes. Callers with untrusted lengths check their budget first.
+    pub fn new(len: usize) -> BufferWriter {
+        BufferWriter {
+            storage: Storage::heap(len, false),
+            written: 0,
+        }
+    }
+
+    /// Bytes that are still missing.
+    pub fn missing(&self) -> usize {
+        self.storage.len - self.written
+    }
+
+    /// Appends what fits and returns how much that was.
+    pub fn write(&mut self, bytes: &[u8]) -> usize {
+        let n = bytes.len().min(self.missing());
+        // SAFETY: `written + n <= storage.len`, the storage is ours alone, and `bytes` cannot
+        // overlap memory that nobody else has seen.
+        unsafe {
+            let at = self.storage.ptr.as_ptr().add(self.written);
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, n);
+        }
+        self.written += n;
+        n
+    }
+
+    /// The buffer, or `None` while bytes are missing: memory that nobody wrote is never shown.
+    pub fn finish(self) -> Option<Buffer> {
+        (self.missing() == 0).then(|| Buffer {
+            len: self.storage.len,
+            storage: Arc::new(self.storage),
+            offset: 0,
+        })
+    }
+}
+
 struct Window(Buffer);
 
 impl AsRef<[u8]> for Window {
@@ -320,6 +365,19 @@ mod tests {
         assert!((b.as_bytes().as_ptr() as usize).is_multiple_of(ALIGN));
         // SAFETY: there is nothing to write.
         assert!(unsafe { Buffer::build(0, |_| ()) }.is_empty());
+    }
+
+    #[test]
+    fn a_writer_takes_what_fits_and_gives_only_whole_buffers() {
+        let mut w = BufferWriter::new(5);
+        assert_eq!(w.write(&[1, 2]), 2);
+        assert_eq!(w.write(&[3, 4, 5, 6]), 3);
+        assert_eq!((w.missing(), w.write(&[7])), (0, 0));
+        let b = w.finish().unwrap();
+        assert_eq!(b.as_bytes(), [1, 2, 3, 4, 5]);
+        assert!(b.is_unique());
+        assert!(BufferWriter::new(1).finish().is_none());
+        assert!(BufferWriter::new(0).finish().unwrap().is_empty());
     }
 
     #[test]

@@ -12,7 +12,7 @@ mod shape;
 mod tensor;
 mod variant;
 
-pub use buffer::Buffer;
+pub use buffer::{Buffer, BufferWriter};
 pub use dtype::{DType, UnknownDType};
 pub use element::Element;
 pub use half::{bf16, f16};

@@ -12,9 +12,11 @@ mod graph_def;
 mod list_metadata;
 pub mod messages;
 mod op_def;
+mod pieces;
 mod scan;
 mod shape_proto;
 mod status;
+mod tensor_head;
 mod tensor_proto;
 
 /// The messages and services, generated from `proto/*.proto` by `cargo xtask proto`.
@@ -49,10 +51,12 @@ pub use budget::{Budget, Exhausted, Meter};
 pub use graph_def::{decode_graph, encode_graph, encode_graph_def, to_graph_def};
 pub use list_metadata::ListMetadata;
 pub use messages::WireMessage;
+pub use pieces::{InPieces, Pieces};
 pub use shape_proto::{
     decode_partial_shape, decode_shape, encode_dims, encode_partial_shape, encode_shape,
 };
 pub use status::{from_tonic, to_tonic};
+pub use tensor_head::TensorHead;
 pub use tensor_proto::{
     TensorProtoError, decode_handle, decode_tensor, decode_variant, encode_handle, encode_tensor,
     encode_variant,

@@ -8,11 +8,8 @@ use super::{
 use crate::budget::{Budget, Meter};
 use crate::tensor_proto::{decode_tensor, encode_tensor};
 use crate::{decode_graph, encode_graph_def, proto, to_tonic};
-use bytes::Bytes;
 use downpour_graph::{GraphDef, Result, Status};
 use downpour_tensor::Tensor;
-use prost::Message as _;
-use prost::encoding::{WireType, encode_key, encode_varint};
 
 plain_messages! {
     /// Asks for a task's devices.
@@ -417,34 +414,6 @@ impl WireMessage for RecvTensorResponse {
     }
 }
 
-impl RecvTensorResponse {
-    /// The encoded message in two pieces: what precedes the elements, and the elements by
-    /// reference. Sent one after the other they are the message, in the order TensorFlow writes.
-    pub fn to_pieces(&self) -> Result<(Bytes, Bytes)> {
-        let mut tensor = encode_tensor(&self.tensor)?;
-        let content = std::mem::take(&mut tensor.tensor_content);
-        if self.tensor.shape().is_scalar() {
-            tensor.tensor_shape = None;
-        }
-        let mut inner = tensor.encode_to_vec();
-        if !content.is_empty() {
-            encode_key(4, WireType::LengthDelimited, &mut inner);
-            encode_varint(content.len() as u64, &mut inner);
-        }
-        let mut head = proto::RecvTensorResponse {
-            is_dead: self.is_dead,
-            send_start_micros: self.send_start_micros,
-            require_ack: self.require_ack,
-            ..Default::default()
-        }
-        .encode_to_vec();
-        encode_key(1, WireType::LengthDelimited, &mut head);
-        encode_varint((inner.len() + content.len()) as u64, &mut head);
-        head.extend_from_slice(&inner);
-        Ok((head.into(), content))
-    }
-}
-
 /// The answer to [`LoggingRequest`].
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct LoggingResponse {
@@ -643,34 +612,6 @@ mod tests {
         assert_eq!(reply.send_start_micros, 3);
         let nothing = proto::RecvTensorResponse::default();
         assert!(RecvTensorResponse::decode(nothing, &Budget::default()).is_err());
-    }
-
-    #[test]
-    fn the_pieces_of_a_tensor_are_its_message() {
-        for tensor in [
-            Tensor::vector(vec![1.0f32; 100]),
-            Tensor::scalar(1i64),
-            Tensor::string("abc"),
-            Tensor::zeros(downpour_tensor::DType::Float, [0]).unwrap(),
-        ] {
-            let sent = RecvTensorResponse {
-                tensor: tensor.clone(),
-                is_dead: true,
-                send_start_micros: 1 << 50,
-                require_ack: false,
-            };
-            let (head, content) = sent.to_pieces().unwrap();
-            if let Some(buffer) = tensor.buffer().filter(|b| !b.is_empty()) {
-                assert_eq!(content.as_ptr(), buffer.as_bytes().as_ptr());
-            }
-            let message = Bytes::from([head, content].concat());
-            let back = RecvTensorResponse::from_bytes(message, &Budget::default()).unwrap();
-            assert_eq!(
-                encode_tensor(&back.tensor).unwrap(),
-                encode_tensor(&tensor).unwrap()
-            );
-            assert!(back.is_dead && back.send_start_micros == 1 << 50);
-        }
     }
 
     #[test]
