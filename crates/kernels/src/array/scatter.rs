@@ -4,6 +4,7 @@
 use super::dtypes::{COMMON, COMMON_AND_STRING};
 use super::gather::{BadIndices, Tuples, split_last};
 use crate::args::{ints, shape_of};
+use crate::state::pass::{Rows, over_rows};
 use crate::types::{INDEX, NUMBERS, REALS, with_type};
 use bytes::{Bytes, BytesMut};
 use downpour_graph::{Result, Status};
@@ -261,17 +262,33 @@ fn each<T: Element>(
     out: &mut Tensor,
     updates: &Tensor,
     tuples: &Tuples,
-    f: impl Fn(T, T) -> T,
+    f: impl Fn(T, T) -> T + Sync,
 ) -> Result<()> {
     let src = updates.as_slice::<T>()?;
     apply(out.make_mut::<T>()?, src, tuples, |d, s| *d = f(*d, *s));
     Ok(())
 }
 
-fn apply<T>(dst: &mut [T], src: &[T], tuples: &Tuples, f: impl Fn(&mut T, &T)) {
+fn apply<T: Send + Sync>(
+    dst: &mut [T],
+    src: &[T],
+    tuples: &Tuples,
+    f: impl Fn(&mut T, &T) + Sync,
+) {
     let n = tuples.slice;
     if n == 0 {
         return;
+    }
+    // A slice that is skipped is rare: all there is to gain is in the common case.
+    let rows: Option<Vec<usize>> = tuples.slices.iter().copied().collect();
+    if let Some(rows) = rows {
+        let at = Rows {
+            rows: &rows,
+            inner: n,
+        };
+        return over_rows([dst], &at, src, |[dst], src| {
+            dst.iter_mut().zip(src).for_each(|(d, s)| f(d, s));
+        });
     }
     for (at, row) in tuples.slices.iter().zip(src.chunks_exact(n)) {
         if let Some(at) = at {

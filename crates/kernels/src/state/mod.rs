@@ -8,7 +8,7 @@ mod door;
 mod gather;
 mod number;
 mod optimizer;
-mod pass;
+pub(crate) mod pass;
 mod ref_variable;
 mod resource_variable;
 mod rows;

@@ -76,16 +76,16 @@ fn over_parts<T: Send + Sync, const N: usize>(
 }
 
 /// Which row of the arrays each row of the gradient belongs to.
-pub(super) struct Rows<'a> {
+pub(crate) struct Rows<'a> {
     /// Row numbers, already checked against the arrays.
-    pub(super) rows: &'a [usize],
+    pub(crate) rows: &'a [usize],
     /// Elements in a row.
-    pub(super) inner: usize,
+    pub(crate) inner: usize,
 }
 
 /// Runs `body` on the rows of `slices` that `rows` names, with the matching row of `read`. A row
 /// named twice is visited twice, in order.
-fn over_rows<T: Send + Sync, const N: usize>(
+pub(crate) fn over_rows<T: Send + Sync, const N: usize>(
     mut slices: [&mut [T]; N],
     at: &Rows<'_>,
     read: &[T],

@@ -3,6 +3,7 @@
 
 use super::arith::{Arith, Ordered};
 use super::door::Door;
+use super::pass::{Rows, over_rows};
 use super::rows::replace_rows;
 use crate::array::position;
 use crate::types::{INDEX, NUMBERS, REALS, with_type};
@@ -109,14 +110,16 @@ fn arithmetic<T: Arith>(
             let inner = row_len(target);
             let is_scalar = updates.rank() == 0;
             let (dst, src) = (target.make_mut::<T>()?, updates.as_slice::<T>()?);
-            for (k, &row) in rows.iter().enumerate() {
-                let dst = &mut dst[row * inner..(row + 1) * inner];
-                if is_scalar {
+            if is_scalar {
+                for row in rows {
+                    let dst = &mut dst[row * inner..(row + 1) * inner];
                     dst.iter_mut().for_each(|d| *d = f(*d, src[0]));
-                } else {
-                    let src = &src[k * inner..(k + 1) * inner];
-                    dst.iter_mut().zip(src).for_each(|(d, s)| *d = f(*d, *s));
                 }
+            } else {
+                let at = Rows { rows: &rows, inner };
+                over_rows([dst], &at, src, |[dst], src| {
+                    dst.iter_mut().zip(src).for_each(|(d, s)| *d = f(*d, *s));
+                });
             }
             bad.map_or(Ok(()), Err)
         })
@@ -131,7 +134,17 @@ fn replace(b: &KernelBuilder<'_>) -> Result<Built> {
             check_shapes(door, target, indices, updates)?;
             let (rows, bad) = checked_rows(target, indices, updates)?;
             let inner = row_len(target);
-            replace_rows(target, inner, rows.iter().map(|&r| Some(r)), updates)?;
+            match target.dtype().size() {
+                Some(size) if updates.rank() > 0 => {
+                    let mixed = || Status::internal("a variable and its update differ in kind");
+                    let src = updates.buffer().ok_or_else(mixed)?.as_bytes();
+                    let dst = target.buffer_mut().ok_or_else(mixed)?;
+                    let inner = inner * size;
+                    let at = Rows { rows: &rows, inner };
+                    over_rows([dst], &at, src, |[dst], src| dst.copy_from_slice(src));
+                }
+                _ => replace_rows(target, inner, rows.iter().map(|&r| Some(r)), updates)?,
+            }
             bad.map_or(Ok(()), Err)
         })
     })
@@ -267,6 +280,32 @@ mod tests {
             }
             let got = run("ScatterUpdate", by_handle, &[2], Tensor::scalar(7.0f32)).unwrap();
             assert_eq!(got, [0.0, 1.0, 2.0, 3.0, 7.0, 7.0]);
+        }
+    }
+
+    #[test]
+    fn many_rows_are_updated_in_order_too() {
+        let (count, width, n) = (50, 64, 4096);
+        let at: Vec<i32> = (0..n).map(|k| (k * 37 + k / 7) % count).collect();
+        let updates: Vec<f32> = (0..n * width).map(|i| (i % 101) as f32 - 50.0).collect();
+        for (op, f) in [
+            ("ScatterUpdate", (|_, s| s) as fn(f32, f32) -> f32),
+            ("ScatterSub", |d, s| d - s),
+        ] {
+            let b = Bench::new(ref_door(op, ""), DType::Float);
+            let mut want = vec![1.0f32; (count * width) as usize];
+            let shape = [count as usize, width as usize];
+            b.set(0, Tensor::from_vec(want.clone(), shape).unwrap());
+            for (k, row) in at.iter().enumerate() {
+                for i in 0..width as usize {
+                    let d = &mut want[*row as usize * width as usize + i];
+                    *d = f(*d, updates[k * width as usize + i]);
+                }
+            }
+            let shape = [n as usize, width as usize];
+            let updates = Tensor::from_vec(updates.clone(), shape).unwrap();
+            b.run(vec![Tensor::vector(at.clone()), updates]).unwrap();
+            assert_eq!(b.get::<f32>(0), want, "{op}");
         }
     }
 
