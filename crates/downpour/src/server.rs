@@ -3,7 +3,7 @@
 use crate::ending::{self, EndConfig, EndReason};
 use crate::machine;
 use downpour_master::{Master, MasterConfig, MasterShell};
-use downpour_net::{ClusterError, ClusterSpec, Control, Gate, Limits, Listener, Peers};
+use downpour_net::{ClusterError, ClusterSpec, Control, Gate, Limits, Listener, Methods, Peers};
 use downpour_runtime::{Console, Device, Extensions, MemoryBudget, Registry, Timer};
 use downpour_wire::Budget;
 use downpour_worker::{Worker, WorkerConfig, WorkerShell};
@@ -48,8 +48,6 @@ pub enum ServerError {
     },
     /// The system gives no threads.
     Threads(std::io::Error),
-    /// The network failed while serving.
-    Serve(tonic::transport::Error),
 }
 
 impl std::fmt::Display for ServerError {
@@ -60,7 +58,6 @@ impl std::fmt::Display for ServerError {
                 write!(f, "cannot listen on {address}: {source}")
             }
             ServerError::Threads(e) => write!(f, "cannot start the network threads: {e}"),
-            ServerError::Serve(e) => write!(f, "the server stopped: {e}"),
         }
     }
 }
@@ -178,8 +175,12 @@ impl Server {
             order,
         };
         let shell = MasterShell::service(self.master.clone(), self.limits.message_bytes);
+        let worker = WorkerShell::new(self.worker.clone());
+        let mut methods = Methods::default();
+        MasterShell::add_methods(&self.master, &mut methods);
+        worker.add_methods(&mut methods);
         let routes = tonic::service::Routes::new(shell)
-            .add_service(WorkerShell::service(self.worker.clone()))
+            .add_service(worker.service())
             .add_service(control.service());
         let mut reason = EndReason::Stopped;
         let end = async {
@@ -205,9 +206,8 @@ impl Server {
             }
             ending::wind_down(&gate, &self.master, &self.peers, drain, &mut orders).await;
         };
-        downpour_net::serve(self.listener, routes, self.limits, gate.clone(), end)
-            .await
-            .map_err(ServerError::Serve)?;
+        let (listener, limits) = (self.listener, self.limits);
+        downpour_net::serve(listener, routes, methods, limits, gate.clone(), end).await;
         Ok(reason)
     }
 }

@@ -31,11 +31,20 @@ pub(crate) enum Leftovers {
 struct State {
     step: Step,
     end: StepEnd,
-    /// The task of each part, and how to end it once that is known.
-    parts: SmallVec<[(usize, Option<Canceller>); 2]>,
+    parts: SmallVec<[Part; 2]>,
+    /// Whether a part has failed.
+    failed: bool,
     done: Option<Done>,
     /// Keeps the session until the step is over.
     in_use: Option<Use>,
+}
+
+struct Part {
+    task: usize,
+    /// How to end it, once that is known.
+    cancel: Option<Canceller>,
+    /// Whether its task has forgotten the step already.
+    is_over: bool,
 }
 
 impl Gather {
@@ -47,7 +56,12 @@ impl Gather {
         leftovers: Leftovers,
         done: Done,
     ) -> Arc<Gather> {
-        let parts: SmallVec<_> = tasks.map(|task| (task, None)).collect();
+        let part = |task| Part {
+            task,
+            cancel: None,
+            is_over: false,
+        };
+        let parts: SmallVec<_> = tasks.map(part).collect();
         Arc::new(Gather {
             session: in_use.session().clone(),
             step_id,
@@ -56,6 +70,7 @@ impl Gather {
                 step: Step::new(parts.len()),
                 end: StepEnd::default(),
                 parts,
+                failed: false,
                 done: Some(done),
                 in_use: Some(in_use),
             }),
@@ -72,7 +87,7 @@ impl Gather {
     pub(crate) fn launched(&self, part: usize, cancel: Canceller) {
         self.tell(Event::Launched { part }, |state| {
             if let Some(known) = state.parts.get_mut(part) {
-                known.1 = Some(cancel);
+                known.cancel = Some(cancel);
             }
         });
     }
@@ -108,12 +123,17 @@ impl Gather {
             Err(e) => (None, Some(e)),
         };
         self.tell(Event::Ended { part, error }, |state| {
-            if let Some(end) = end {
-                if state.parts.get(part).is_some_and(|(task, _)| *task == 0) {
+            let Some(end) = end else {
+                state.failed = true;
+                return;
+            };
+            if let Some(part) = state.parts.get_mut(part) {
+                part.is_over = end.is_over;
+                if part.task == 0 {
                     state.end.fetches = end.fetches;
                 }
-                state.end.stats.extend(end.stats);
             }
+            state.end.stats.extend(end.stats);
         });
     }
 
@@ -129,15 +149,20 @@ impl Gather {
         for effect in effects {
             let act = match effect {
                 Effect::Stop { part, reason } => {
-                    let cancel = state.parts.get(part).and_then(|(_, cancel)| cancel.clone());
+                    let cancel = state.parts.get(part).and_then(|p| p.cancel.clone());
                     cancel.map(|cancel| Act::Stop(cancel, reason))
                 }
-                Effect::Cleanup => Some(Act::Cleanup),
+                Effect::Cleanup => {
+                    // In a step that failed others may still ask a part that did not.
+                    let all = state.failed;
+                    let parts = state.parts.iter().filter(|p| all || !p.is_over);
+                    Some(Act::Cleanup(parts.map(|p| p.task).collect()))
+                }
                 Effect::Answer(outcome) => {
                     let outcome = match outcome {
                         Outcome::Done => Ok(std::mem::take(&mut state.end)),
                         Outcome::Failed(part, e) => {
-                            let task = state.parts.get(part).map_or(0, |(task, _)| *task);
+                            let task = state.parts.get(part).map_or(0, |p| p.task);
                             Err(self.session.tasks.blame(task, e))
                         }
                         Outcome::Ended(e) => Err(e),
@@ -145,8 +170,8 @@ impl Gather {
                     state.done.take().map(|done| Act::Answer(done, outcome))
                 }
                 Effect::Over => {
-                    for (_, cancel) in &mut state.parts {
-                        *cancel = None;
+                    for part in &mut state.parts {
+                        part.cancel = None;
                     }
                     let (done, in_use) = (state.done.take(), state.in_use.take());
                     Some(Act::Free(done, in_use))
@@ -163,14 +188,15 @@ impl Gather {
     fn act(&self, act: Act) {
         match act {
             Act::Stop(cancel, reason) => cancel(reason),
-            Act::Cleanup => {
-                let skipped = match self.leftovers {
+            Act::Cleanup(tasks) => {
+                let first = match self.leftovers {
                     Leftovers::None => return,
                     Leftovers::Everywhere => 0,
                     Leftovers::Elsewhere => 1,
                 };
-                for task in self.session.tasks.all().skip(skipped) {
-                    task.cleanup_step(self.step_id);
+                // Only where a part ran can anything be left.
+                for task in tasks.into_iter().filter(|task| *task >= first) {
+                    self.session.tasks.get(task).cleanup_step(self.step_id);
                 }
             }
             Act::Answer(done, outcome) => done(outcome),
@@ -182,7 +208,7 @@ impl Gather {
 /// An effect with all that it takes.
 enum Act {
     Stop(Canceller, Status),
-    Cleanup,
+    Cleanup(SmallVec<[usize; 4]>),
     Answer(Done, Result<StepEnd>),
     Free(Option<Done>, Option<Use>),
 }

@@ -2,6 +2,8 @@
 
 use crate::Master;
 use downpour_graph::Result;
+use downpour_net::Methods;
+use downpour_wire::codec::ServiceMessage as _;
 use downpour_wire::messages::{
     CloseSessionRequest, CloseSessionResponse, CreateSessionRequest, ExtendSessionRequest,
     ListDevicesRequest, MakeCallableRequest, PartialRunSetupRequest, ReleaseCallableRequest,
@@ -9,7 +11,7 @@ use downpour_wire::messages::{
     RunStepResponse,
 };
 use downpour_wire::proto::master_service_server::{MasterService, MasterServiceServer};
-use downpour_wire::{Meter, WireMessage, proto, to_tonic};
+use downpour_wire::{InPieces, Meter, WireMessage, proto, to_tonic};
 use std::sync::Arc;
 use tonic::{Request, Response, Status};
 
@@ -24,6 +26,37 @@ impl MasterShell {
             .max_encoding_message_size(message_bytes)
             .accept_compressed(tonic::codec::CompressionEncoding::Gzip)
             .accept_compressed(tonic::codec::CompressionEncoding::Deflate)
+    }
+
+    /// The calls of which a step is made, without the generated service around them.
+    pub fn add_methods(master: &Arc<Master>, methods: &mut Methods) {
+        let shell = master.clone();
+        methods.add("/tensorflow.MasterService/RunStep", move |message| {
+            let master = shell.clone();
+            async move {
+                let budget = master.budget();
+                let request = proto::RunStepRequest::from_wire(message, &budget);
+                let request = request.map_err(to_tonic)?;
+                let in_body = request.store_errors_in_response_body;
+                let outcome = match RunStepRequest::decode(request, &budget) {
+                    Ok(request) => master.run_step(request).await,
+                    Err(e) => Err(e),
+                };
+                Ok(RunStepResponse::reply(outcome, in_body)?
+                    .into_pieces()
+                    .into())
+            }
+        });
+        let shell = master.clone();
+        methods.add("/tensorflow.MasterService/RunCallable", move |message| {
+            let master = shell.clone();
+            async move {
+                let request = RunCallableRequest::from_bytes(message, &master.budget());
+                let reply = master.run_callable(request.map_err(to_tonic)?).await;
+                let reply = reply.and_then(WireMessage::encode).map_err(to_tonic)?;
+                Ok(reply.into_pieces().into())
+            }
+        });
     }
 
     fn decode<M: WireMessage>(&self, request: Request<M::Proto>) -> Result<M, Status> {

@@ -40,12 +40,11 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        let limit = timeout(request.headers());
+        let limit = limit_of(request.headers());
         let answer = self.inner.call(request);
         let Some(limit) = limit else {
             return Box::pin(answer);
         };
-        let limit = limit.saturating_sub(HEAD_START.min(limit / 10));
         Box::pin(async move {
             match tokio::time::timeout(limit, answer).await {
                 Ok(answer) => answer,
@@ -53,6 +52,12 @@ where
             }
         })
     }
+}
+
+/// How long a call with these headers may take.
+pub(crate) fn limit_of(headers: &HeaderMap) -> Option<Duration> {
+    let limit = timeout(headers)?;
+    Some(limit.saturating_sub(HEAD_START.min(limit / 10)))
 }
 
 /// The `grpc-timeout` header: up to eight digits and a unit. Anything else is no deadline.

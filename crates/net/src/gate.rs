@@ -6,7 +6,6 @@
 //!                    └──cut──► cut: whatever is still under way is answered UNAVAILABLE and dropped
 //! ```
 
-use crate::presence::ClientInfo;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::convert::Infallible;
@@ -234,6 +233,25 @@ impl Drop for Pass {
     }
 }
 
+impl Gate {
+    /// Does the work of a call of `path`, if and as long as it may.
+    pub(crate) async fn pass<T>(
+        self: &Arc<Self>,
+        path: &str,
+        work: impl Future<Output = Result<T, Status>>,
+    ) -> Result<T, Status> {
+        let pass = self.admit(Kind::of(path))?;
+        tokio::pin!(work);
+        std::future::poll_fn(|context| match work.as_mut().poll(context) {
+            Poll::Ready(outcome) => Poll::Ready(outcome),
+            Poll::Pending => pass
+                .check(context.waker())
+                .map_or(Poll::Pending, |refusal| Poll::Ready(Err(refusal))),
+        })
+        .await
+    }
+}
+
 /// Lets calls of `inner` through a gate.
 #[derive(Clone)]
 pub(crate) struct Gated<S> {
@@ -260,12 +278,7 @@ where
         self.inner.poll_ready(context)
     }
 
-    fn call(&mut self, mut request: Request<Body>) -> Self::Future {
-        // Each by itself, as services ask for it.
-        if let Some(client) = request.extensions_mut().remove::<ClientInfo>() {
-            request.extensions_mut().insert(client.address);
-            request.extensions_mut().insert(client.presence);
-        }
+    fn call(&mut self, request: Request<Body>) -> Self::Future {
         match self.gate.admit(Kind::of(request.uri().path())) {
             Ok(pass) => Passage::Open(self.inner.call(request), pass),
             Err(status) => Passage::Closed(Some(status)),

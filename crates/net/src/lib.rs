@@ -4,6 +4,7 @@
 
 mod address;
 mod cluster;
+mod connection;
 mod control;
 mod deadline;
 mod dedup;
@@ -11,19 +12,25 @@ mod definition;
 mod gate;
 mod known;
 mod limits;
+mod link;
 mod master;
+mod message;
 mod missing;
 mod peers;
 mod presence;
+mod pull;
 mod reach;
 mod remote;
 mod role;
 mod server;
 mod task;
+#[cfg(test)]
+mod transport_tests;
 mod tree;
 mod watch;
 
 pub use cluster::{ClusterError, ClusterSpec};
+pub use connection::{Answer, Methods};
 pub use control::{Control, stop_task};
 pub use dedup::{RecentIds, RecentRequests};
 pub use definition::{Definition, DefinitionError, parse_duration};

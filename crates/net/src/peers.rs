@@ -1,29 +1,39 @@
-//! Connections to the other tasks of a cluster: one channel each, made when first needed and
-//! again whenever it breaks.
+//! Connections to the other tasks of a cluster: one for control and one for tensors to each, made
+//! when first needed and again whenever they break.
 
+use crate::link::Link;
+use crate::pull::pull;
 use crate::task::Reply;
 use crate::watch::Watch;
 use crate::{ClusterSpec, Limits};
 use downpour_graph::{Code, DeviceName, Result, Status};
 use downpour_tensor::Tensor;
-use downpour_wire::messages::{RecvTensorRequest, RecvTensorResponse};
+use downpour_wire::messages::RecvTensorRequest;
 use downpour_wire::proto::worker_service_client::WorkerServiceClient;
-use downpour_wire::{Budget, WireMessage, from_tonic};
+use downpour_wire::{Budget, Pieces, WireMessage, from_tonic};
 use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
 use std::error::Error as _;
 use std::sync::Arc;
-use tonic::transport::{Channel, Endpoint};
+use tonic::codegen::http::HeaderMap;
 
 /// Calls to one task.
-pub(crate) type Client = WorkerServiceClient<Channel>;
+pub(crate) type Client = WorkerServiceClient<Link>;
+
+/// The connections to one task: a small call never waits behind a tensor.
+#[derive(Clone)]
+struct Links {
+    /// For all calls but those for tensors.
+    control: Link,
+    tensors: Link,
+}
 
 /// The other tasks of a cluster.
 pub struct Peers {
     own: String,
     /// `/job:J/replica:0/task:N` → `host:port`.
     addresses: BTreeMap<String, String>,
-    clients: Mutex<HashMap<String, Client>>,
+    links: Mutex<HashMap<String, Links>>,
     watches: Mutex<HashMap<String, Arc<Watch>>>,
     /// Last words to tasks, which a process that ends should let out.
     farewells: Mutex<Vec<tokio::task::AbortHandle>>,
@@ -47,7 +57,7 @@ impl Peers {
         Peers {
             own: own.to_owned(),
             addresses,
-            clients: Mutex::default(),
+            links: Mutex::default(),
             watches: Mutex::default(),
             farewells: Mutex::default(),
             limits,
@@ -75,7 +85,7 @@ impl Peers {
 
     /// Gives up a connection that is of no use; the next call makes another.
     pub(crate) fn forget(&self, task: &str) {
-        self.clients.lock().remove(task);
+        self.links.lock().remove(task);
     }
 
     pub(crate) fn limits(&self) -> &Limits {
@@ -83,8 +93,15 @@ impl Peers {
     }
 
     pub(crate) fn client(&self, task: &str) -> Result<Client> {
-        if let Some(client) = self.clients.lock().get(task) {
-            return Ok(client.clone());
+        let client = WorkerServiceClient::new(self.links(task)?.control);
+        Ok(client
+            .max_decoding_message_size(self.limits.message_bytes)
+            .max_encoding_message_size(self.limits.message_bytes))
+    }
+
+    fn links(&self, task: &str) -> Result<Links> {
+        if let Some(links) = self.links.lock().get(task) {
+            return Ok(links.clone());
         }
         let address = self.addresses.get(task).ok_or_else(|| {
             let known: Vec<&str> = self.addresses.keys().map(String::as_str).collect();
@@ -93,19 +110,33 @@ impl Peers {
                 known.join(", ")
             ))
         })?;
-        let endpoint = Endpoint::from_shared(format!("http://{address}"))
-            .map_err(|e| Status::invalid_argument(format!("address {address} of {task}: {e}")))?
-            .tcp_nodelay(true)
-            .initial_stream_window_size(16 << 20)
-            .initial_connection_window_size(64 << 20)
-            .http2_max_header_list_size(self.limits.header_bytes)
-            .connect_timeout(self.limits.connect);
-        let _inside = self.runtime.enter();
-        let client = WorkerServiceClient::new(endpoint.connect_lazy())
-            .max_decoding_message_size(self.limits.message_bytes)
-            .max_encoding_message_size(self.limits.message_bytes);
-        self.clients.lock().insert(task.to_owned(), client.clone());
-        Ok(client)
+        let link = || {
+            Link::new(address, self.limits, self.runtime.clone())
+                .map_err(|e| Status::invalid_argument(format!("address {address} of {task}: {e}")))
+        };
+        let links = Links {
+            control: link()?,
+            tensors: link()?,
+        };
+        self.links.lock().insert(task.to_owned(), links.clone());
+        Ok(links)
+    }
+
+    /// Calls a method of `task`'s WorkerService with one message.
+    pub(crate) async fn call<M: WireMessage>(
+        self: &Arc<Self>,
+        task: &str,
+        path: &'static str,
+        request: impl WireMessage,
+    ) -> Result<(HeaderMap, M)> {
+        let link = self.links(task)?.control;
+        let request = Pieces::of(&request.encode()?);
+        let call = async {
+            let reply = link.unary(path, request).await;
+            reply.map_err(|e| self.failed(task, &e))
+        };
+        let (headers, message) = self.watched(task, call).await?;
+        Ok((headers, M::from_bytes(message, &Budget::default())?))
     }
 
     /// Waits for a call to `task`, and for its loss.
@@ -189,15 +220,12 @@ impl Peers {
                 rendezvous_key: key,
                 request_id,
             };
-            let mut client = peers.client(&task)?;
-            let request = request.encode()?;
+            let link = peers.links(&task)?.tensors;
             let call = async {
-                let reply = client.recv_tensor(request).await;
-                reply.map_err(|e| peers.failed(&task, &e))
+                let tensor = pull(&link, request, &peers.limits).await;
+                tensor.map_err(|e| peers.failed(&task, &e))
             };
-            let reply = peers.watched(&task, call).await?;
-            let reply = RecvTensorResponse::decode(reply.into_inner(), &Budget::default())?;
-            Ok((!reply.is_dead).then_some(reply.tensor))
+            peers.watched(&task, call).await
         })
     }
 

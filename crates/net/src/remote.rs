@@ -1,6 +1,7 @@
 //! A task of another process, driven over its WorkerService.
 
 use crate::Peers;
+use crate::connection::STEP_IS_OVER;
 use crate::missing::{Missing, reason};
 use crate::task::{Canceller, Done, GraphOptions, NewSession, Reply, StepEnd, StepStart, Task};
 use downpour_graph::{Code, Graph, Result, Status};
@@ -26,6 +27,8 @@ const FAREWELL: Duration = Duration::from_secs(10);
 
 /// How long a part that is cancelled may take to say what went wrong with it.
 const LAST_WORDS: Duration = Duration::from_millis(20);
+
+const RUN_GRAPH: &str = "/tensorflow.WorkerService/RunGraph";
 
 /// The stub of a task.
 pub struct RemoteTask {
@@ -296,18 +299,15 @@ impl Task for RemoteTask {
         let (cancel, mut cancelled) = oneshot::channel::<Status>();
         self.peers.spawn(async move {
             let call = async {
-                let (mut client, request) = (peers.client(&name)?, request.encode()?);
-                let call = async {
-                    let reply = client.run_graph(request).await;
-                    reply.map_err(|e| peers.failed(&name, &e))
-                };
-                let reply = peers.watched(&name, call).await?;
-                let reply = RunGraphResponse::decode(reply.into_inner(), &Budget::default())?;
+                let (headers, reply) = peers
+                    .call::<RunGraphResponse>(&name, RUN_GRAPH, request)
+                    .await?;
                 match reply.error {
                     Some(error) => Err(error),
                     None => Ok(StepEnd {
                         fetches: Vec::new(),
                         stats: reply.step_stats.map_or_else(Vec::new, |s| s.devices),
+                        is_over: headers.contains_key(STEP_IS_OVER),
                     }),
                 }
             };

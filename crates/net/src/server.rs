@@ -2,19 +2,17 @@
 
 use crate::Limits;
 use crate::address::split_address;
+use crate::connection::{self, Methods, Services};
 use crate::deadline::Deadline;
 use crate::gate::{Gate, Gated};
-use crate::presence::Client;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
-use std::pin::Pin;
 use std::sync::Arc;
 use std::task::{Context, Poll};
-use tokio::net::TcpListener;
-use tonic::codegen::tokio_stream::Stream;
+use std::time::Duration;
+use tokio::net::{TcpListener, TcpStream};
 use tonic::service::Routes;
-use tonic::transport::server::TcpIncoming;
 
 /// Bound sockets, not yet serving: one for each address that the host's name stands for.
 pub struct Listener {
@@ -70,64 +68,66 @@ impl Listener {
 }
 
 /// Connections to any of several sockets.
-struct Incoming(Vec<TcpIncoming>);
+struct Incoming(Vec<TcpListener>);
 
-impl Stream for Incoming {
-    type Item = io::Result<Client>;
-
-    fn poll_next(mut self: Pin<&mut Self>, context: &mut Context<'_>) -> Poll<Option<Self::Item>> {
+impl Incoming {
+    fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
         for socket in &mut self.0 {
-            if let Poll::Ready(found) = Pin::new(socket).poll_next(context) {
-                return Poll::Ready(found.map(|found| found.map(Client::new)));
+            if let Poll::Ready(found) = socket.poll_accept(context) {
+                return Poll::Ready(found.map(|(socket, _)| socket));
             }
         }
         Poll::Pending
     }
+
+    async fn next(&mut self) -> io::Result<TcpStream> {
+        std::future::poll_fn(|context| self.poll(context)).await
+    }
 }
 
-/// Serves `routes` behind `gate` until `stop` resolves, then lets open calls end within the drain
-/// time.
+/// How long to wait when no connection can be taken: too many files are open.
+const BREATHER: Duration = Duration::from_millis(50);
+
+/// Serves `methods` and `routes` behind `gate` until `stop` resolves, then lets open calls end
+/// within the drain time.
 pub async fn serve(
     listener: Listener,
     routes: Routes,
+    methods: Methods,
     limits: Limits,
     gate: Arc<Gate>,
     stop: impl Future<Output = ()> + Send,
-) -> Result<(), tonic::transport::Error> {
-    let (tx, rx) = tokio::sync::oneshot::channel::<()>();
-    let sockets = listener.sockets.into_iter();
-    let incoming = Incoming(
-        sockets
-            .map(|s| TcpIncoming::from(s).with_nodelay(Some(true)))
-            .collect(),
-    );
-    let server = tonic::transport::Server::builder()
-        .initial_stream_window_size(Some(16 << 20))
-        .initial_connection_window_size(Some(64 << 20))
-        .max_frame_size(Some(1 << 20))
-        .max_concurrent_streams(Some(limits.streams_per_connection))
-        .http2_max_pending_accept_reset_streams(Some(limits.pending_resets))
-        .http2_max_header_list_size(limits.header_bytes)
-        .http2_keepalive_interval(Some(limits.keepalive))
-        .layer(tower_layer::layer_fn(move |inner| {
-            Gated::new(inner, gate.clone())
-        }))
-        .layer(tower_layer::layer_fn(Deadline::new))
-        .add_routes(routes)
-        .serve_with_incoming_shutdown(incoming, async {
-            let _ = rx.await;
-        });
-    tokio::pin!(server);
-    tokio::select! {
-        ended = &mut server => return ended,
-        () = stop => {}
+) {
+    let services = Services {
+        methods: Arc::new(methods),
+        routes: Deadline::new(Gated::new(routes.prepare(), gate.clone())),
+        gate,
+        limits,
+    };
+    let (stopped, stopping) = tokio::sync::watch::channel(false);
+    let mut incoming = Incoming(listener.sockets);
+    // Dropping the set ends its connections, and with them their calls.
+    let mut connections = tokio::task::JoinSet::new();
+    tokio::pin!(stop);
+    loop {
+        tokio::select! {
+            found = incoming.next() => match found {
+                Ok(socket) => {
+                    // Without it only latency is lost.
+                    let _ = socket.set_nodelay(true);
+                    connections.spawn(connection::serve(socket, services.clone(), stopping.clone()));
+                }
+                Err(_) => tokio::time::sleep(BREATHER).await,
+            },
+            Some(_) = connections.join_next() => {}
+            () = &mut stop => break,
+        }
     }
-    let _ = tx.send(());
-    match tokio::time::timeout(limits.drain, server).await {
-        Ok(ended) => ended,
-        // Whoever is still connected is cut off: stopping must not wait for a stuck client.
-        Err(_) => Ok(()),
-    }
+    drop(incoming);
+    let _ = stopped.send(true);
+    let drained = async { while connections.join_next().await.is_some() {} };
+    // Whoever is still connected is cut off: stopping must not wait for a stuck client.
+    let _ = tokio::time::timeout(limits.drain, drained).await;
 }
 
 #[cfg(test)]
@@ -159,17 +159,11 @@ mod tests {
             .iter()
             .map(|s| s.local_addr().unwrap())
             .collect();
-        let sockets = listener.sockets.into_iter();
-        let mut incoming = Incoming(sockets.map(TcpIncoming::from).collect());
+        let mut incoming = Incoming(listener.sockets);
         for address in addresses {
-            let near = tokio::net::TcpStream::connect(address).await.unwrap();
-            let far = std::future::poll_fn(|context| Pin::new(&mut incoming).poll_next(context));
-            let far = far.await.unwrap().unwrap();
-            let info = tonic::transport::server::Connected::connect_info(&far);
-            assert_eq!(info.address.remote_addr(), near.local_addr().ok());
-            assert!(info.presence.is_there());
-            drop(far);
-            assert!(!info.presence.is_there());
+            let near = TcpStream::connect(address).await.unwrap();
+            let far = incoming.next().await.unwrap();
+            assert_eq!(far.peer_addr().unwrap(), near.local_addr().unwrap());
         }
     }
 

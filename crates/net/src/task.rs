@@ -64,6 +64,8 @@ pub struct StepEnd {
     pub fetches: Vec<Tensor>,
     /// What each op did, if asked.
     pub stats: Vec<DeviceStepStats>,
+    /// Whether the task has forgotten the step: nothing of it was left.
+    pub is_over: bool,
 }
 
 /// A step that is fed and fetched bit by bit.

@@ -10,6 +10,7 @@ use downpour_graph::{Result, Status};
 use downpour_tensor::{DType, Shape};
 use parking_lot::{Condvar, Mutex};
 use std::any::{Any, TypeId};
+use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
 use std::sync::Arc;
@@ -130,6 +131,16 @@ impl Extensions {
 
 type Job = Box<dyn FnOnce() + Send>;
 
+thread_local! {
+    static IS_EXECUTOR: Cell<bool> = const { Cell::new(false) };
+}
+
+/// Whether the calling thread is one of a device's own. Any other, as one that brings an answer
+/// from the network, has duties that a long kernel would keep waiting.
+pub(crate) fn on_executor_thread() -> bool {
+    IS_EXECUTOR.get()
+}
+
 /// Long-lived threads that take jobs from one queue.
 struct ExecutorThreads {
     queue: Arc<Queue>,
@@ -175,6 +186,7 @@ impl Drop for ExecutorThreads {
 }
 
 fn run_jobs(queue: &Queue) {
+    IS_EXECUTOR.set(true);
     loop {
         let job = {
             let mut state = queue.state.lock();

@@ -15,6 +15,7 @@
 //! The rules of v1 control flow (dead tensors, frames, iterations) follow TensorFlow 2.21's
 //! executor.
 
+use crate::device::on_executor_thread;
 use crate::frame::child_frame_id;
 use crate::kernel::{AsyncOp, Built, Kernel, NodeInfo, OpContext, Outputs, Value};
 use crate::plan::{Kind, Plan, PlanNode};
@@ -204,6 +205,11 @@ impl StepShared {
             }
             inbox.driving = true;
         }
+        let pace = match on_executor_thread() {
+            true => Pace::turn(),
+            false => Pace::borrowed(false),
+        };
+        self.core.lock().pace = pace;
         self.drive();
     }
 

@@ -134,6 +134,12 @@ impl Rendezvous {
         receiver(outcome);
     }
 
+    /// Whether nothing is left here: every value was taken, nobody waits for one.
+    pub fn is_idle(&self) -> bool {
+        let state = self.state.lock();
+        state.table.is_empty() && state.aborted.is_none()
+    }
+
     /// Fails everyone who waits, and everyone who comes later.
     pub fn abort(&self, reason: Status) {
         let table = {
@@ -178,7 +184,9 @@ mod tests {
         r.send("a", give(1.0)).unwrap();
         r.send("a", give(2.0)).unwrap();
         r.recv("a", take(&got));
+        assert!(!r.is_idle());
         r.recv("a", take(&got));
+        assert!(r.is_idle());
         r.recv("b", take(&got));
         r.send("b", give(3.0)).unwrap();
         r.recv("c", take(&got));

@@ -153,7 +153,11 @@ impl InPieces for proto::RecvTensorResponse {
         let mut pieces = Pieces::default();
         pieces.message(&self);
         if let Some(mut tensor) = tensor {
-            if tensor.tensor_shape.as_ref().is_some_and(|s| s.dim.is_empty()) {
+            if tensor
+                .tensor_shape
+                .as_ref()
+                .is_some_and(|s| s.dim.is_empty())
+            {
                 // A scalar's shape is not written, as TensorFlow does not.
                 tensor.tensor_shape = None;
             }

@@ -123,7 +123,10 @@ mod tests {
         let elements = Buffer::copy_from(&bytes[head.start..]);
         let back = head.with(elements).unwrap();
         assert_eq!(back.dims(), [2, 3]);
-        assert_eq!(back.as_slice::<f32>().unwrap(), tensor.as_slice::<f32>().unwrap());
+        assert_eq!(
+            back.as_slice::<f32>().unwrap(),
+            tensor.as_slice::<f32>().unwrap()
+        );
         // The elements need not be there yet.
         let head = TensorHead::parse(&bytes[..bytes.len() - 24], bytes.len(), &Budget::default());
         assert_eq!(head.unwrap().start, bytes.len() - 24);

@@ -53,33 +53,38 @@ impl PeerSource {
     ) {
         // Whichever of answer and cancellation comes first takes the receiver.
         let receiver = Arc::new(Mutex::new(Some(receiver)));
-        let finish = {
-            let (receiver, device) = (receiver.clone(), env.device.clone());
-            move |outcome: Result<T>| {
-                if let Some(receiver) = receiver.lock().take() {
-                    // What waits for the value may take long: not on a network thread.
-                    device.spawn(move || receiver(outcome));
-                }
-            }
-        };
+        let take = move || receiver.lock().take();
         let cancellation = env.cancellation.clone();
         let (token_tx, token_rx) = tokio::sync::oneshot::channel();
         let answered = {
-            let (finish, cancellation) = (finish.clone(), cancellation.clone());
+            let (take, cancellation) = (take.clone(), cancellation.clone());
             async move {
                 let outcome = call.await;
                 if let Ok(token) = token_rx.await {
                     cancellation.deregister(token);
                 }
-                finish(outcome);
+                if let Some(receiver) = take() {
+                    // Here, on a network thread: what is short runs on at once, and the executor
+                    // moves what is not to a thread of its own.
+                    receiver(outcome);
+                }
             }
         };
         let call = self.peers.spawn(answered);
+        let finish = {
+            let device = env.device.clone();
+            move |reason: Status| {
+                if let Some(receiver) = take() {
+                    // Whoever cancels may hold what the step needs to end.
+                    device.spawn(move || receiver(Err(reason)));
+                }
+            }
+        };
         let on_cancel = {
             let (finish, call) = (finish.clone(), call.clone());
             move |reason: &Status| {
                 call.abort();
-                finish(Err(reason.clone()));
+                finish(reason.clone());
             }
         };
         match cancellation.register(on_cancel) {
@@ -89,7 +94,7 @@ impl PeerSource {
             }
             Err(reason) => {
                 call.abort();
-                finish(Err(reason));
+                finish(reason);
             }
         }
     }

@@ -4,17 +4,19 @@
 use crate::Worker;
 use crate::lifecycle::{Event, RunId, Start};
 use crate::worker::{Life, key_incarnation};
+use bytes::Bytes;
 use downpour_graph::{Graph, Result};
-use downpour_net::{GraphOptions, NewSession, Task};
+use downpour_net::{Answer, GraphOptions, Methods, NewSession, Task};
 use downpour_runtime::{Delivery, Rendezvous};
 use downpour_tensor::{DType, Shape, Tensor};
+use downpour_wire::codec::ServiceMessage as _;
 use downpour_wire::messages::{
     CleanupAllRequest, CleanupGraphRequest, CreateWorkerSessionRequest, DeregisterGraphRequest,
     GetStatusResponse, OptLevel, RecvTensorRequest, RecvTensorResponse, RegisterGraphRequest,
     RunGraphRequest, RunGraphResponse, StepStats,
 };
 use downpour_wire::proto::worker_service_server::{WorkerService, WorkerServiceServer};
-use downpour_wire::{Budget, WireMessage, proto, to_tonic};
+use downpour_wire::{Budget, InPieces, WireMessage, proto, to_tonic};
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -25,17 +27,79 @@ pub struct WorkerShell {
 }
 
 impl WorkerShell {
+    /// The shell of a worker.
+    pub fn new(worker: Arc<Worker>) -> Arc<WorkerShell> {
+        Arc::new(WorkerShell { worker })
+    }
+
+    /// The calls of which a step is made, without the generated service around them.
+    pub fn add_methods(self: &Arc<Self>, methods: &mut Methods) {
+        let shell = self.clone();
+        methods.add("/tensorflow.WorkerService/RecvTensor", move |message| {
+            let shell = shell.clone();
+            async move {
+                let request = RecvTensorRequest::from_bytes(message, &Budget::default());
+                let reply = shell.recv(request.map_err(to_tonic)?).await;
+                let reply = reply.and_then(WireMessage::encode).map_err(to_tonic)?;
+                Ok(reply.into_pieces().into())
+            }
+        });
+        let shell = self.clone();
+        methods.add("/tensorflow.WorkerService/RunGraph", move |message| {
+            let shell = shell.clone();
+            async move { shell.answer_run(message).await }
+        });
+        let shell = self.clone();
+        methods.add("/tensorflow.WorkerService/CleanupGraph", move |message| {
+            let request = CleanupGraphRequest::from_bytes(message, &Budget::default());
+            if let Ok(request) = &request {
+                shell.worker.cleanup_step(request.step_id as u64);
+            }
+            let done = proto::CleanupGraphResponse {};
+            std::future::ready(match request {
+                Ok(_) => Ok(done.into_pieces().into()),
+                Err(e) => Err(to_tonic(e)),
+            })
+        });
+    }
+
+    async fn answer_run(&self, message: Bytes) -> Result<Answer, Status> {
+        let budget = Budget::default();
+        let request = proto::RunGraphRequest::from_wire(message, &budget).map_err(to_tonic)?;
+        let (step_id, in_body) = (request.step_id, request.store_errors_in_response_body);
+        let outcome = match RunGraphRequest::decode(request, &budget) {
+            Ok(request) => self.run(request).await,
+            Err(e) => Err(e),
+        };
+        let (reply, is_idle) = match outcome {
+            Ok((reply, place)) => (Ok(reply), place.is_some_and(|place| place.is_idle())),
+            Err(e) => (Err(e), false),
+        };
+        if is_idle {
+            // Every value was taken and nobody waits for one: what its master would ask for now
+            // is done at once, and the answer says so.
+            self.worker.cleanup_step(step_id as u64);
+        }
+        let message = RunGraphResponse::reply(reply, in_body)?.into_pieces();
+        let is_over = is_idle;
+        Ok(Answer { message, is_over })
+    }
+
     /// The service, with the worker's limits.
-    pub fn service(worker: Arc<Worker>) -> WorkerServiceServer<WorkerShell> {
-        let limits = worker.config.limits;
-        WorkerServiceServer::new(WorkerShell { worker })
+    pub fn service(self: Arc<Self>) -> WorkerServiceServer<WorkerShell> {
+        let limits = self.worker.config.limits;
+        WorkerServiceServer::from_arc(self)
             .max_decoding_message_size(limits.message_bytes)
             .max_encoding_message_size(limits.message_bytes)
             .accept_compressed(tonic::codec::CompressionEncoding::Gzip)
             .accept_compressed(tonic::codec::CompressionEncoding::Deflate)
     }
 
-    async fn run(&self, request: RunGraphRequest) -> Result<RunGraphResponse> {
+    /// Runs a graph; with the answer comes where the step's values met, if it is over here.
+    async fn run(
+        &self,
+        request: RunGraphRequest,
+    ) -> Result<(RunGraphResponse, Option<Arc<Rendezvous>>)> {
         let step_id = request.step_id as u64;
         let start = Start {
             session: &request.session_handle,
@@ -46,7 +110,7 @@ impl WorkerShell {
             request_id: request.request_id,
         };
         if request.is_partial {
-            return self.run_partial(&start, &request).await;
+            return Ok((self.run_partial(&start, &request).await?, None));
         }
         let begun = self.worker.begin(&start)?;
         let (run, place) = (begun.run, begun.place.clone().unwrap_or_default());
@@ -66,11 +130,12 @@ impl WorkerShell {
         });
         guard.disarm();
         let end = end?;
-        Ok(RunGraphResponse {
+        let reply = RunGraphResponse {
             recv: fetch(&place, &request.recv_key).await?,
             step_stats: (!end.stats.is_empty()).then_some(StepStats { devices: end.stats }),
             ..Default::default()
-        })
+        };
+        Ok((reply, Some(place)))
     }
 
     /// One call of a step that is fed and fetched over several. The first starts the execution, the
@@ -300,7 +365,7 @@ impl WorkerService for WorkerShell {
     ) -> Result<Response<proto::RunGraphResponse>, Status> {
         let in_body = request.get_ref().store_errors_in_response_body;
         let outcome = match RunGraphRequest::decode(request.into_inner(), &Budget::default()) {
-            Ok(request) => self.run(request).await,
+            Ok(request) => self.run(request).await.map(|(reply, _)| reply),
             Err(e) => Err(e),
         };
         RunGraphResponse::reply(outcome, in_body).map(Response::new)

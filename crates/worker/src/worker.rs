@@ -206,7 +206,11 @@ impl Worker {
                 }
                 all
             });
-            done(outcome.map(|fetches| StepEnd { fetches, stats }));
+            done(outcome.map(|fetches| StepEnd {
+                fetches,
+                stats,
+                is_over: false,
+            }));
         });
     }
 

@@ -269,12 +269,7 @@ fn each<T: Element>(
     Ok(())
 }
 
-fn apply<T: Send + Sync>(
-    dst: &mut [T],
-    src: &[T],
-    tuples: &Tuples,
-    f: impl Fn(&mut T, &T) + Sync,
-) {
+fn apply<T: Send + Sync>(dst: &mut [T], src: &[T], tuples: &Tuples, f: impl Fn(&mut T, &T) + Sync) {
     let n = tuples.slice;
     if n == 0 {
         return;
