@@ -57,6 +57,11 @@ for op in ("AssignAdd", "AssignSub"):
 
 case("ref/uninitialized_read", lambda: raw.Identity(input=raw.VariableV2(shape=[2], dtype=tf.float32, name="scope/u")))
 case("ref/uninitialized_fetch", lambda: raw.VariableV2(shape=[2], dtype=tf.float32, name="u"))
+for container in ["with_underscore", "-first", "a b", "ok.1/two-3"]:
+    case("ref/container_%s" % container, lambda c=container: raw.IsVariableInitialized(
+        ref=raw.VariableV2(shape=[2], dtype=tf.float32, container=c, name="c")))
+case("ref/shared_name_underscore", lambda: raw.IsVariableInitialized(
+    ref=raw.VariableV2(shape=[2], dtype=tf.float32, shared_name="_mine", name="c")))
 case("ref/uninitialized_math", lambda: raw.VariableV2(shape=[2], dtype=tf.float32, name="u") + inp([1.0, 1.0]))
 # The container's name is in the text: the job's for a server, "localhost" in process too.
 case("resource/uninitialized_read", lambda: read(raw.VarHandleOp(dtype=tf.float32, shape=[2], shared_name="scope/u")), oracle="server")
