@@ -4,8 +4,9 @@
 
 use crate::record::{Compression, RecordOptions, RecordReader, RecordWriter, is_truncation};
 use crate::storage::Storage;
-use downpour_graph::{Result, Status};
-use downpour_wire::proto;
+use downpour_graph::{GraphDef, Result, Status};
+use downpour_wire::messages::RunMetadata;
+use downpour_wire::{encode_graph_def, proto};
 use prost::Message;
 
 /// What the first event of every file says.
@@ -58,6 +59,58 @@ impl EventWriter {
     /// Appends an event that is encoded already.
     pub fn write_encoded(&mut self, event: &[u8]) -> Result<()> {
         self.writer.write(event)
+    }
+
+    /// Appends a serialized `Summary`.
+    pub fn write_summary(&mut self, wall_time: f64, step: i64, summary: &[u8]) -> Result<()> {
+        let summary = proto::Summary::decode(summary)
+            .map_err(|e| Status::invalid_argument(format!("this is no summary: {e}")))?;
+        self.write_what(wall_time, step, proto::event::What::Summary(summary))
+    }
+
+    /// Appends a graph, which TensorBoard then draws.
+    pub fn write_graph(&mut self, wall_time: f64, graph: &GraphDef) -> Result<()> {
+        let graph = encode_graph_def(graph)?.encode_to_vec().into();
+        self.write_what(wall_time, 0, proto::event::What::GraphDef(graph))
+    }
+
+    /// Appends what happened to a session: it began, or a checkpoint was written to `path`.
+    pub fn write_session(&mut self, wall_time: f64, step: i64, path: Option<&str>) -> Result<()> {
+        use proto::session_log::SessionStatus;
+        let status = match path {
+            Some(_) => SessionStatus::Checkpoint,
+            None => SessionStatus::Start,
+        };
+        let log = proto::SessionLog {
+            status: status.into(),
+            checkpoint_path: path.unwrap_or_default().to_owned(),
+            ..Default::default()
+        };
+        self.write_what(wall_time, step, proto::event::What::SessionLog(log))
+    }
+
+    /// Appends what a traced step did, under a tag.
+    pub fn write_run(
+        &mut self,
+        wall_time: f64,
+        step: i64,
+        tag: &str,
+        metadata: RunMetadata,
+    ) -> Result<()> {
+        let run = proto::TaggedRunMetadata {
+            tag: tag.to_owned(),
+            run_metadata: metadata.encode()?.encode_to_vec().into(),
+        };
+        self.write_what(wall_time, step, proto::event::What::TaggedRunMetadata(run))
+    }
+
+    fn write_what(&mut self, wall_time: f64, step: i64, what: proto::event::What) -> Result<()> {
+        self.write(&proto::Event {
+            wall_time,
+            step,
+            what: Some(what),
+            ..Default::default()
+        })
     }
 
     /// Makes everything written visible.

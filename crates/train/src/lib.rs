@@ -2,6 +2,7 @@
 //! and sessions that `client` runs.
 
 mod average;
+mod events;
 pub mod hooks;
 mod monitored;
 mod optimizer;
@@ -11,6 +12,7 @@ mod schedule;
 mod sync;
 
 pub use average::ExponentialMovingAverage;
+pub use events::Events;
 pub use monitored::{Every, MonitoredSession, MonitoredStep, Supervision};
 pub use optimizer::{
     Adadelta, Adagrad, AdagradDa, Adam, Ftrl, GradientDescent, Minimize, Momentum, Optimizer,

@@ -79,7 +79,7 @@ impl Ready {
         };
         let values = session.fetch(all)?;
         let values = values.as_slice::<bool>();
-        let values = values.map_err(|e| downpour_build::Status::internal(e.to_string()))?;
+        let values = values.map_err(|e| Status::internal(e.to_string()))?;
         let missing = self.names.iter().zip(values).filter(|(_, ready)| !**ready);
         Ok(missing.map(|(name, _)| name.clone()).collect())
     }

@@ -318,7 +318,7 @@ pub fn read_checkpoint(path: &str, name: &str) -> Result<Tensor> {
 }
 
 /// Creates a directory and what is above it.
-fn make_dirs(storage: &dyn Storage, dir: &str) -> Result<()> {
+pub(crate) fn make_dirs(storage: &dyn Storage, dir: &str) -> Result<()> {
     if dir.is_empty() || storage.exists(dir)? {
         return Ok(());
     }

@@ -1,6 +1,7 @@
 //! Graphs built, differentiated and trained from Rust, on real servers.
 
 mod placement;
+mod summaries;
 mod supervision;
 mod sync;
 

@@ -5,12 +5,14 @@ mod checkpoint;
 mod log;
 mod nan;
 mod stop;
+mod summary;
 mod timer;
 
 pub use checkpoint::Checkpoints;
 pub use log::{LogTensors, StepCounter};
 pub use nan::NanGuard;
 pub use stop::{FinalFetch, StopAtStep};
+pub use summary::Summaries;
 
 use downpour_build::{DType, Graph, Result, Status, Tensor};
 use downpour_client::{Run, Session};

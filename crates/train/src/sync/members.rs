@@ -154,7 +154,7 @@ mod tests {
         m.heard(&[2, 1, 1], &[0, 0, 1], later);
         assert_eq!(m.present(later), [0]);
         assert_eq!(m.complete(later), Some(1));
-        m.heard(&[3, 2, 2], &[0, 0, 0], later);
+        m.heard(&[3, 2, 1], &[0, 0, 0], later);
         assert_eq!(m.present(later), [0, 1]);
         m.arrived(2, 8, later);
         assert_eq!(m.present(later), [0, 1, 2]);

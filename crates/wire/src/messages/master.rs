@@ -288,7 +288,8 @@ impl RunMetadata {
         })
     }
 
-    fn encode(self) -> Result<proto::RunMetadata> {
+    /// In protobuf's form, as event files keep it too.
+    pub fn encode(self) -> Result<proto::RunMetadata> {
         Ok(proto::RunMetadata {
             step_stats: self.step_stats.map(Into::into),
             partition_graphs: self

@@ -1,0 +1,89 @@
+//! An event file of its own for each run, in a directory that TensorBoard watches.
+
+use downpour_build::{Graph, Result, Tensor};
+use downpour_client::Traced;
+use downpour_formats::LocalStorage;
+use downpour_formats::event::{EventWriter, event_file_name};
+use downpour_formats::storage::join;
+use downpour_formats::summary::{SummaryContent, SummaryValue, encode_summary};
+use parking_lot::Mutex;
+use std::sync::Arc;
+use std::time::{SystemTime, UNIX_EPOCH};
+
+/// Writes what TensorBoard shows. Clones write to the same file.
+#[derive(Clone)]
+pub struct Events {
+    writer: Arc<Mutex<EventWriter>>,
+}
+
+impl Events {
+    /// Begins a file in a directory, which is made if it is not there.
+    pub fn create(dir: &str) -> Result<Events> {
+        let storage = LocalStorage::new();
+        crate::saver::make_dirs(&storage, dir)?;
+        let now = seconds();
+        let unique = format!(".{}", std::process::id());
+        let name = event_file_name("events", now as i64, "downpour", &unique);
+        let writer = EventWriter::create(&storage, &join(dir, &name), now)?;
+        Ok(Events {
+            writer: Arc::new(Mutex::new(writer)),
+        })
+    }
+
+    /// Path of the file.
+    pub fn path(&self) -> String {
+        self.writer.lock().path().to_owned()
+    }
+
+    /// Writes a number.
+    pub fn scalar(&self, step: i64, tag: &str, value: f32) -> Result<()> {
+        let content = SummaryContent::Scalar(value);
+        let summary = encode_summary(vec![SummaryValue::new(tag.to_owned(), content)])?;
+        self.writer.lock().write_summary(seconds(), step, &summary)
+    }
+
+    /// Writes what a summary operation computed.
+    pub fn summary(&self, step: i64, summary: &Tensor) -> Result<()> {
+        let wrong =
+            |e: downpour_build::TensorError| downpour_build::Status::internal(e.to_string());
+        for summary in summary.as_strings().map_err(wrong)? {
+            self.writer.lock().write_summary(seconds(), step, summary)?;
+        }
+        Ok(())
+    }
+
+    /// Writes the graph, which TensorBoard draws.
+    pub fn graph(&self, graph: &Graph) -> Result<()> {
+        self.writer
+            .lock()
+            .write_graph(seconds(), &graph.to_graph_def()?)
+    }
+
+    /// Writes that training began.
+    pub fn started(&self, step: i64) -> Result<()> {
+        self.writer.lock().write_session(seconds(), step, None)
+    }
+
+    /// Writes that a checkpoint was saved.
+    pub fn checkpoint(&self, step: i64, path: &str) -> Result<()> {
+        self.writer
+            .lock()
+            .write_session(seconds(), step, Some(path))
+    }
+
+    /// Writes what a traced step did.
+    pub fn run(&self, step: i64, tag: &str, traced: &Traced) -> Result<()> {
+        let metadata = traced.metadata.clone();
+        self.writer.lock().write_run(seconds(), step, tag, metadata)
+    }
+
+    /// Makes all that was written visible to readers.
+    pub fn flush(&self) -> Result<()> {
+        self.writer.lock().flush()
+    }
+}
+
+fn seconds() -> f64 {
+    let now = SystemTime::now().duration_since(UNIX_EPOCH);
+    now.map_or(0.0, |d| d.as_secs_f64())
+}
