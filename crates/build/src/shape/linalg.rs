@@ -94,6 +94,8 @@ fn triangular(c: &mut Context<'_>, banded: bool) -> Result<Shapes> {
     let mut n = super::dims::merge_dims(*n, *m)?;
     if !banded {
         n = super::dims::merge_dims(*rows, n)?;
+    } else if *rows == Some(0) {
+        return invalid("Number of bands must be positive, but is 0");
     } else if let (Some(bands), Some(size)) = (*rows, n)
         && bands > size
     {
