@@ -105,6 +105,8 @@ impl Body {
             .function_origins
             .get(&function.name)
             .cloned();
+        let origin = origin.unwrap_or_else(|| function.name.clone());
+        refuse_recursion(outer, &origin)?;
         let body = library.instantiate(&function.name, &function.attrs)?;
         let types: Vec<DType> = args.iter().map(|a| a.dtype).collect();
         if body.arg_types != types || body.ret_types != results {
@@ -135,7 +137,7 @@ impl Body {
             if let Some(frame) = &mut inner.function {
                 frame.effects = Some(effects);
                 let ids = (0..args.len() as u32).map(NodeId).collect();
-                frame.origin = Some((origin.unwrap_or_else(|| function.name.clone()), ids));
+                frame.origin = Some((origin, ids));
             }
         }
         let at = |at: Endpoint| Output::new(graph.clone(), at);
@@ -218,6 +220,26 @@ impl Body {
         function.signature.stateful = writer.needed.iter().any(stateful);
         Ok(function)
     }
+}
+
+/// Refuses to read a function inside of itself, without end.
+fn refuse_recursion(outer: &Graph, origin: &str) -> Result<()> {
+    let mut at = Some(outer.clone());
+    while let Some(graph) = at {
+        let inner = graph.inner.lock();
+        let frame = inner.function.as_ref();
+        if frame
+            .and_then(|f| f.origin.as_ref())
+            .is_some_and(|o| o.0 == origin)
+        {
+            return Err(Status::unimplemented(format!(
+                "Function {origin} calls itself: its gradient has no end"
+            )));
+        }
+        drop(inner);
+        at = graph.outer();
+    }
+    Ok(())
 }
 
 /// Adds a function to the library of a graph and of all around it.

@@ -20,10 +20,13 @@ pub(crate) fn needed(inner: &Inner, body: &Body) -> HashSet<NodeId> {
         if id.index() >= inner.graph.len() || !needed.insert(id) {
             continue;
         }
+        if let Some(other) = body.instead.get(&id) {
+            stack.push(other.endpoint().node);
+            continue;
+        }
         let node = inner.graph.node(id);
         stack.extend(node.inputs.iter().map(|e| e.node));
         stack.extend(&node.control_inputs);
-        stack.extend(body.instead.get(&id).map(|o| o.endpoint().node));
     }
     needed
 }

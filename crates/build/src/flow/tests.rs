@@ -398,3 +398,56 @@ fn gradients_of_the_users_own_work_inside_bodies() {
     assert!(gradients(&z, &[x]).unwrap()[0].is_some());
     g.check().unwrap();
 }
+
+#[test]
+fn a_function_that_calls_itself_has_no_gradient() {
+    let g = Graph::new();
+    let (_, x) = placeholders(&g);
+    let f = g.function("f", &[(DType::Float, x.shape())], |_, a| vec![a[0].exp()]);
+    call(&f, std::slice::from_ref(&x));
+    let mut def = g.to_graph_def().unwrap();
+    let node = def
+        .nodes
+        .iter()
+        .find(|n| n.op == "PartitionedCall")
+        .unwrap();
+    let mut inside = node.clone();
+    inside.inputs = vec!["arg_0".to_owned()];
+    let function = &mut def.functions[0];
+    function
+        .ret
+        .insert("result_0".to_owned(), format!("{}:output:0", inside.name));
+    function.nodes = vec![inside];
+    let other = Graph::new();
+    other.import(&def).unwrap();
+    let y = other.output("PartitionedCall:0").unwrap();
+    let x = other.output("x:0").unwrap();
+    let error = gradients(&[y], &[x]).unwrap_err();
+    assert!(error.message.contains("calls itself"), "{error}");
+}
+
+#[test]
+fn what_only_needs_a_shape_is_passed_only_the_shape() {
+    let g = Graph::new();
+    let x = g.placeholder("x", DType::Float, [None, Some(3)]);
+    let n = g.placeholder("n", DType::Int32, ());
+    let y = while_loop(
+        &[g.constant(0i32), x.clone()],
+        |_, v| v[0].less(&n),
+        // The gradient of a sum needs the shape of what was summed.
+        |_, v| vec![&v[0] + 1, &v[1] * 0.5 + (&v[1] * 3.0).sum_keep(1)],
+    );
+    let dx = gradients(&y[1..], &[x]).unwrap();
+    assert_eq!(
+        dx[0].as_ref().unwrap().to_dense().shape().to_string(),
+        "[?,3]"
+    );
+    let types = g.operation("while").unwrap();
+    for list in types
+        .inputs()
+        .iter()
+        .filter(|i| i.dtype() == DType::Variant)
+    {
+        assert_eq!(list.behind().unwrap().0, DType::Int32);
+    }
+}

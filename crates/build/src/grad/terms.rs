@@ -148,7 +148,7 @@ pub(super) fn shape_as(x: &Output, dtype: DType) -> Output {
             x.graph().constant(dims)
         }
         (Some(dims), _) => x.graph().constant(dims),
-        (None, _) => call("Shape", &[x]).attr("out_type", dtype).output(),
+        (None, _) => x.computed_shape(dtype),
     }
 }
 

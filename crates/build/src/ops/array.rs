@@ -144,7 +144,22 @@ impl Output {
             // A known shape is no reason to pass the tensor into a function's body.
             return graph.constant(shape.iter().map(|d| *d as i32).collect::<Vec<_>>());
         }
-        graph.op("Shape").input(self).output()
+        self.computed_shape(DType::Int32)
+    }
+
+    /// Its shape as int32 or int64, computed by the step whether it is known or not.
+    #[track_caller]
+    pub(crate) fn computed_shape(&self, dtype: DType) -> Output {
+        let graph = self.graph();
+        let make = || {
+            let op = graph.op("Shape").input(self);
+            op.attr("out_type", dtype).output()
+        };
+        // A body that needs no more than the shape is passed no more, unless it is passed as is.
+        match graph.innermost().is(graph) || self.operation().op() == "Placeholder" {
+            true => make(),
+            false => graph.itself(|| graph.without_control(make)),
+        }
     }
 
     /// Number of elements, computed by the step, as int32.

@@ -132,6 +132,10 @@ impl Way {
                 results.push(forward.building(back, || zeros(arg))?);
             }
         }
+        let spec = gradient_spec(&self.forward.args[wanted[k]]);
+        if let (Some(result), Some(spec)) = (results.last(), spec) {
+            result.set_shape(&spec.shape);
+        }
         Ok(false)
     }
 

@@ -7,11 +7,12 @@ use super::functional::Functional;
 use super::v1::{Frame, V1Loop};
 use super::{dense, gradient_spec, origin, unreachable_resource, way_back, zeros};
 use crate::body::Body;
+use crate::definition::needed;
 use crate::flow::emit_loop;
 use crate::function::ArgSpec;
 use crate::list::shape_constant;
 use crate::{Graph, Operation, Output};
-use downpour_graph::{Result, Status};
+use downpour_graph::{NodeId, Result, Status};
 use downpour_tensor::{DType, PartialShape};
 
 /// A loop that is differentiated: a `While` operation, or nodes of v1's control flow.
@@ -252,6 +253,16 @@ impl Loop<'_> {
             if from.dtype() == DType::Resource {
                 return Err(unreachable_resource(&from));
             }
+            if let Some(shapes) = self.only_shapes(&inside) {
+                for node in shapes {
+                    let taken = Operation::new(self.back.graph.clone(), node);
+                    let shape = self.forward.graph.op("Shape").input(&from);
+                    let shape = shape.attrs_of(&taken, &["out_type"]).output();
+                    let shape = self.accumulate(&shape);
+                    self.back.instead.insert(node, shape);
+                }
+                continue;
+            }
             let value = match arg == Some(self.counter) {
                 true => &self.back.args[2] - 1 - &self.back.args[0],
                 false => self.accumulate(&from),
@@ -262,6 +273,25 @@ impl Loop<'_> {
             known.push((from, value));
         }
         Ok(())
+    }
+
+    /// The operations that take the shape of what stands for a tensor, if nothing else uses it.
+    fn only_shapes(&self, inside: &Output) -> Option<Vec<NodeId>> {
+        if self.back.results.contains(inside) {
+            return None;
+        }
+        let inner = self.back.graph.inner.lock();
+        let needed = needed(&inner, &self.back);
+        let mut shapes = Vec::new();
+        for (id, node) in inner.graph.nodes().filter(|(id, _)| needed.contains(id)) {
+            if node.inputs.contains(&inside.endpoint()) {
+                match node.op_name() {
+                    "Shape" => shapes.push(id),
+                    _ => return None,
+                }
+            }
+        }
+        Some(shapes)
     }
 
     /// Pushes a value of each forward iteration on a list; what the way back pops.
