@@ -8,8 +8,8 @@ use crate::Limits;
 use crate::message::{self, Body, Incoming, broken};
 use bytes::Bytes;
 use downpour_wire::Pieces;
-use h2::RecvStream;
 use h2::client::SendRequest;
+use h2::{RecvStream, SendStream};
 use parking_lot::Mutex;
 use std::io;
 use std::pin::Pin;
@@ -90,7 +90,8 @@ impl Link {
         headers.insert(TE, HeaderValue::from_static("trailers"));
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         let (answer, mut stream) = sender.send_request(head, false).map_err(broken)?;
-        message::send(&mut stream, request, true).map_err(broken)?;
+        // A peer may answer before it has read everything; its answer counts.
+        let _ = message::send(&mut stream, request, true);
         answered(answer.await.map_err(broken)?)
     }
 
@@ -218,13 +219,23 @@ impl Service<Request<tonic::body::Body>> for Link {
             let mut sender = link.ready().await?;
             let head = Request::from_parts(parts, ());
             let (answer, mut stream) = sender.send_request(head, false).map_err(broken)?;
-            for frame in frames {
-                stream.send_data(frame, false).map_err(broken)?;
-            }
-            stream.send_data(Bytes::new(), true).map_err(broken)?;
+            send_all(&mut stream, frames);
             let answer = answer.await.map_err(broken)?;
             Ok(answer.map(|stream| tonic::body::Body::new(Body(stream))))
         })
+    }
+}
+
+/// Queues the frames of a request. The last one ends it: a peer that had to wait for the end in a
+/// frame of its own might have answered and closed the stream by then. If it has, its answer counts.
+fn send_all(stream: &mut SendStream<Bytes>, frames: Vec<Bytes>) {
+    let mut frames = frames.into_iter().peekable();
+    loop {
+        let frame = frames.next().unwrap_or_default();
+        let is_last = frames.peek().is_none();
+        if stream.send_data(frame, is_last).is_err() || is_last {
+            return;
+        }
     }
 }
 

@@ -74,7 +74,11 @@ impl Incoming {
             return Ok(Some(std::mem::take(&mut self.rest)));
         }
         while let Some(frame) = self.stream.data().await {
-            let frame = frame.map_err(broken)?;
+            let frame = match frame {
+                Ok(frame) => frame,
+                Err(e) if is_harmless(&e) => return Ok(None),
+                Err(e) => return Err(broken(e)),
+            };
             // What has been taken makes room for more.
             let _ = self.stream.flow_control().release_capacity(frame.len());
             if !frame.is_empty() {
@@ -167,6 +171,11 @@ fn joined(frames: &[Bytes], len: usize) -> Bytes {
     }
 }
 
+/// Whether a stream was only closed early: its peer has said all it had to say.
+fn is_harmless(error: &h2::Error) -> bool {
+    error.is_reset() && error.reason() == Some(Reason::NO_ERROR)
+}
+
 /// What a failed stream or connection means to its caller.
 pub(crate) fn broken(error: h2::Error) -> Status {
     let code = match error.reason() {
@@ -199,8 +208,10 @@ impl http_body::Body for Body {
                 let _ = self.0.flow_control().release_capacity(bytes.len());
                 return Poll::Ready(Some(Ok(http_body::Frame::data(bytes))));
             }
-            Poll::Ready(Some(Err(e))) => return Poll::Ready(Some(Err(broken(e)))),
-            Poll::Ready(None) => {}
+            Poll::Ready(Some(Err(e))) if !is_harmless(&e) => {
+                return Poll::Ready(Some(Err(broken(e))));
+            }
+            Poll::Ready(_) => {}
         }
         self.0
             .poll_trailers(context)
