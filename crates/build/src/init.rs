@@ -35,8 +35,11 @@ enum Kind {
         shape: Distribution,
         seed: Option<i64>,
     },
-    Function(Arc<dyn Fn(&Graph, DType, &PartialShape) -> Output + Send + Sync>),
+    Function(Make),
 }
+
+/// Builds a first value of a type and shape.
+type Make = Arc<dyn Fn(&Graph, DType, &PartialShape) -> Output + Send + Sync>;
 
 /// Which of a layer's ends its variance is scaled by.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

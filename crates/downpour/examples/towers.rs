@@ -17,6 +17,11 @@ struct Tower {
     gradients: Vec<Output>,
 }
 
+#[expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program's main"
+)]
 fn main() -> ExitCode {
     let args = match Args::parse(std::env::args().skip(1), None) {
         Ok(args) => args,

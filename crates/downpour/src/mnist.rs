@@ -126,7 +126,7 @@ pub struct Batches<'a> {
 }
 
 impl Batches<'_> {
-    /// Goes on from where [`Batches::state`] was.
+    /// The next images and labels.
     pub fn next_batch(&mut self) -> (Tensor, Tensor) {
         let n = self.images.len() as u64;
         let mut draw = || {

@@ -311,17 +311,21 @@ impl Task for RemoteTask {
                     }),
                 }
             };
-            tokio::pin!(call);
+            let mut call = Box::pin(call);
             // Dropping the call is how the task learns that the step is cancelled. When another
             // part has failed for want of a value from this one, this one's own error is on its
-            // way, and is the one to report.
+            // way, and is the one to report. A step that its caller gave up must take nothing more.
             let outcome = tokio::select! {
                 outcome = &mut call => outcome,
-                Ok(reason) = &mut cancelled => match tokio::time::timeout(LAST_WORDS, &mut call).await {
-                    Ok(outcome) => outcome,
-                    Err(_) => Err(Status { derived: true, ..reason }),
-                },
+                Ok(reason) = &mut cancelled => {
+                    let patience = if reason.derived { LAST_WORDS } else { Duration::ZERO };
+                    match tokio::time::timeout(patience, &mut call).await {
+                        Ok(outcome) => outcome,
+                        Err(_) => Err(Status { derived: true, ..reason }),
+                    }
+                }
             };
+            drop(call);
             done(outcome);
         });
         let cancel = Mutex::new(Some(cancel));

@@ -3,6 +3,7 @@
 //!
 //! Every process is this test's own executable: told by the environment which task to be, the
 //! "test" [`be_a_task`] trains instead of testing.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use downpour::program::{self, Args, Program, Report, Worker};
 use downpour::train::{GradientDescent, MonitoredSession};

@@ -1,9 +1,11 @@
 //! Graphs built, differentiated and trained from Rust, on real servers.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 mod placement;
 mod summaries;
 mod supervision;
 mod sync;
+mod waiting;
 
 use downpour::train::{Minimize, Momentum};
 use downpour::{DType, Graph, Init, LocalCluster, Server, ServerConfig, Session, SessionOptions};
