@@ -1,4 +1,4 @@
-//! Saves checkpoints every so often, beside training: steps go on while one is written.
+//! Saves checkpoints every so often: between two steps of this worker, or beside them.
 
 use super::timer::Timer;
 use super::{Context, Hook, integer};
@@ -21,6 +21,7 @@ pub struct Checkpoints {
     timer: Timer,
     step: Option<Output>,
     position: usize,
+    in_background: bool,
     writing: Option<JoinHandle<Result<String>>>,
     last: Option<i64>,
 }
@@ -34,9 +35,17 @@ impl Checkpoints {
             timer: Timer::new(every),
             step: None,
             position: 0,
+            in_background: false,
             writing: None,
             last: None,
         }
+    }
+
+    /// Lets this worker's steps go on while a checkpoint is written. Variables of different tasks
+    /// may then be of different steps in it, as they may be anyway when other workers train.
+    pub fn in_background(mut self) -> Checkpoints {
+        self.in_background = true;
+        self
     }
 
     /// The step as it is now: what a save will hold, or a little more.
@@ -98,6 +107,12 @@ impl Hook for Checkpoints {
         let step = self.now(context.session)?;
         self.timer.happened(step, Instant::now());
         self.last = Some(step);
+        if !self.in_background {
+            return self
+                .saver
+                .save(context.session, &self.prefix, Some(step))
+                .map(|_| ());
+        }
         let (saver, prefix, session) = (
             self.saver.clone(),
             self.prefix.clone(),
