@@ -142,7 +142,7 @@ async fn a_call_that_is_dropped_ends_at_the_other_side() {
     // The answer never comes; the echo proves that the request has.
     tokio::select! {
         biased;
-        _ = call => unreachable!(),
+        answer = call => panic!("it answered: {answer:?}"),
         echo = async {
             tokio::task::yield_now().await;
             server.link.unary(ECHO, ask(1)).await

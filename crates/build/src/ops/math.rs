@@ -4,18 +4,6 @@ use crate::literal::Axes;
 use crate::{Graph, Output};
 use downpour_tensor::DType;
 
-macro_rules! unary {
-    ($($(#[$doc:meta])* $name:ident $op:literal;)*) => {
-        impl Output {$(
-            $(#[$doc])*
-            #[track_caller]
-            pub fn $name(&self) -> Output {
-                self.graph().op($op).input(self).output()
-            }
-        )*}
-    };
-}
-
 unary! {
     /// Absolute value.
     abs "Abs";

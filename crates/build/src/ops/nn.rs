@@ -3,19 +3,7 @@
 use crate::Output;
 use downpour_graph::{AttrList, AttrValue};
 
-macro_rules! activations {
-    ($($(#[$doc:meta])* $name:ident $op:literal;)*) => {
-        impl Output {$(
-            $(#[$doc])*
-            #[track_caller]
-            pub fn $name(&self) -> Output {
-                self.graph().op($op).input(self).output()
-            }
-        )*}
-    };
-}
-
-activations! {
+unary! {
     /// `max(x, 0)`.
     relu "Relu";
     /// `min(max(x, 0), 6)`.
