@@ -134,8 +134,10 @@ impl Serve {
             .with_writer(std::io::stderr)
             .init();
         let role = self.role()?;
+        // One: a message that wakes a second thread costs more than what that one could do meanwhile.
+        // Whatever takes long runs on the executor's threads.
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
+            .worker_threads(1)
             .enable_all()
             .build()
             .context("cannot start the network threads")?;

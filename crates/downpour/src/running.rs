@@ -32,7 +32,7 @@ impl Server {
     /// ```
     pub fn start(config: ServerConfig) -> Result<RunningServer, ServerError> {
         let runtime = tokio::runtime::Builder::new_multi_thread()
-            .worker_threads(2)
+            .worker_threads(1)
             .thread_name(format!("{}-{}", config.job, config.task))
             .enable_all()
             .build()

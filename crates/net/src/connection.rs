@@ -7,6 +7,7 @@
 use crate::Limits;
 use crate::deadline::{Deadline, limit_of};
 use crate::gate::{Gate, Gated};
+use crate::linger::Linger;
 use crate::link::next_frame;
 use crate::message::{self, Body, Incoming};
 use crate::presence::Alive;
@@ -76,6 +77,7 @@ pub(crate) struct Services {
     pub(crate) routes: Deadline<Gated<Routes>>,
     pub(crate) gate: Arc<Gate>,
     pub(crate) limits: Limits,
+    pub(crate) linger: Linger,
 }
 
 /// How long a ping may go unanswered.
@@ -167,6 +169,7 @@ async fn answer(
     match method {
         Some(method) => {
             let path = request.uri().path().to_owned();
+            let _open = services.linger.open();
             let work = direct(method, request, services.limits.message_bytes);
             let work = services.gate.pass(&path, work);
             if let Some(outcome) = unless_gone(&mut respond, work).await {

@@ -1,6 +1,7 @@
-//! Connections to the other tasks of a cluster: one for control and one for tensors to each, made
-//! when first needed and again whenever they break.
+//! Connections to the other tasks of a cluster: one for control and small tensors and one for large
+//! ones to each, made when first needed and again whenever they break.
 
+use crate::edges::Edges;
 use crate::link::Link;
 use crate::pull::pull;
 use crate::task::Reply;
@@ -20,12 +21,15 @@ use tonic::codegen::http::HeaderMap;
 /// Calls to one task.
 pub(crate) type Client = WorkerServiceClient<Link>;
 
-/// The connections to one task: a small call never waits behind a tensor.
+/// The connections to one task: a small call never waits behind a large tensor, and small tensors
+/// travel with the calls of their step.
 #[derive(Clone)]
 struct Links {
-    /// For all calls but those for tensors.
+    /// For all calls but those for tensors that may be large.
     control: Link,
     tensors: Link,
+    /// Which tensors are small.
+    edges: Arc<Edges>,
 }
 
 /// The other tasks of a cluster.
@@ -117,6 +121,7 @@ impl Peers {
         let links = Links {
             control: link()?,
             tensors: link()?,
+            edges: Arc::default(),
         };
         self.links.lock().insert(task.to_owned(), links.clone());
         Ok(links)
@@ -215,15 +220,26 @@ impl Peers {
                 .map_err(|_| Status::invalid_argument(format!("Invalid  rendezvous key: {key}")))?
                 .task_name()
                 .to_string();
+            let Links {
+                control,
+                tensors,
+                edges,
+            } = peers.links(&task)?;
+            let edge = edges.edge(&key);
+            let link = match edges.is_small(edge) {
+                true => control,
+                false => tensors,
+            };
             let request = RecvTensorRequest {
                 step_id: step_id as i64,
                 rendezvous_key: key,
                 request_id,
             };
-            let link = peers.links(&task)?.tensors;
             let call = async {
-                let tensor = pull(&link, request, &peers.limits).await;
-                tensor.map_err(|e| peers.failed(&task, &e))
+                let pulled = pull(&link, request, &peers.limits).await;
+                let (tensor, bytes) = pulled.map_err(|e| peers.failed(&task, &e))?;
+                edges.note(edge, bytes);
+                Ok(tensor)
             };
             peers.watched(&task, call).await
         })

@@ -17,12 +17,12 @@ const SMALL: usize = 16 << 10;
 /// Bytes that hold everything before a tensor's elements, whatever its rank.
 const FRONT: usize = 4 << 10;
 
-/// The tensor that `request` names; `None` is a dead one.
+/// The tensor that `request` names, `None` if it is a dead one, and the size of its message.
 pub(crate) async fn pull(
     link: &Link,
     request: RecvTensorRequest,
     limits: &Limits,
-) -> Result<Option<Tensor>, Status> {
+) -> Result<(Option<Tensor>, usize), Status> {
     let request = Pieces::of(&request.encode().map_err(to_tonic)?);
     let (_, mut incoming) = link.open(RECV_TENSOR, request).await?;
     let Some(total) = incoming.length(limits.message_bytes).await? else {
@@ -30,7 +30,7 @@ pub(crate) async fn pull(
     };
     let tensor = read(&mut incoming, total).await?;
     check(incoming).await?;
-    Ok(tensor)
+    Ok((tensor, total))
 }
 
 async fn read(incoming: &mut Incoming, total: usize) -> Result<Option<Tensor>, Status> {

@@ -5,6 +5,7 @@ use crate::address::split_address;
 use crate::connection::{self, Methods, Services};
 use crate::deadline::Deadline;
 use crate::gate::{Gate, Gated};
+use crate::linger::Linger;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -103,6 +104,7 @@ pub async fn serve(
         routes: Deadline::new(Gated::new(routes.prepare(), gate.clone())),
         gate,
         limits,
+        linger: Linger::new(&tokio::runtime::Handle::current()),
     };
     let (stopped, stopping) = tokio::sync::watch::channel(false);
     let mut incoming = Incoming(listener.sockets);

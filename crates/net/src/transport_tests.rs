@@ -193,7 +193,8 @@ async fn scripted(frames: Vec<Bytes>, status: &'static str) -> Link {
 
 async fn pulled(frames: Vec<Bytes>) -> Result<Option<Tensor>, Status> {
     let link = scripted(frames, "0").await;
-    pull(&link, RecvTensorRequest::default(), &Limits::default()).await
+    let pulled = pull(&link, RecvTensorRequest::default(), &Limits::default()).await;
+    pulled.map(|(tensor, _)| tensor)
 }
 
 fn framed(message: &[u8]) -> Bytes {

@@ -1,0 +1,137 @@
+//! Waiting awake: while the calls of a step are open, the network thread looks for the next message
+//! for a moment before it sleeps.
+//!
+//! A message that finds its receiver asleep costs a wake-up of a core, several times what handling it
+//! does; the messages of a small step follow each other within that time. Whoever opens or ends a
+//! call says so here. The moment is short, ends at once when another thread wants the core, and there
+//! is none while nothing is open, so an idle task costs nothing.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::time::{Duration, Instant};
+use tokio::sync::Notify;
+
+/// How long to look after a call has come. Messages between two tasks of a host, with what the other
+/// does before it answers, take less; a longer wait is not worth a core.
+const MOMENT: Duration = Duration::from_micros(200);
+
+/// Giving way takes this long only if another thread had something to do.
+const CONTENDED: Duration = Duration::from_micros(30);
+
+/// The calls that are open and when one last moved.
+#[derive(Clone)]
+pub(crate) struct Linger(Arc<Looking>);
+
+struct Looking {
+    state: Arc<State>,
+    task: tokio::task::AbortHandle,
+}
+
+impl Drop for Looking {
+    fn drop(&mut self) {
+        self.task.abort();
+    }
+}
+
+struct State {
+    start: Instant,
+    /// Until when to look, in nanoseconds from `start`.
+    until: AtomicU64,
+    open: AtomicUsize,
+    begun: Notify,
+}
+
+/// An open call.
+pub(crate) struct Open(Arc<State>);
+
+impl Linger {
+    /// Looks on a thread of `runtime` for as long as somebody holds this.
+    pub(crate) fn new(runtime: &tokio::runtime::Handle) -> Linger {
+        let state = Arc::new(State {
+            start: Instant::now(),
+            until: AtomicU64::new(0),
+            open: AtomicUsize::new(0),
+            begun: Notify::new(),
+        });
+        let watched = state.clone();
+        let looking = runtime.spawn(async move {
+            loop {
+                watched.begun.notified().await;
+                watched.look().await;
+            }
+        });
+        Linger(Arc::new(Looking {
+            state,
+            task: looking.abort_handle(),
+        }))
+    }
+
+    /// A call begins.
+    pub(crate) fn open(&self) -> Open {
+        let state = &self.0.state;
+        state.open.fetch_add(1, Ordering::Relaxed);
+        state.moved();
+        Open(state.clone())
+    }
+}
+
+impl State {
+    fn now(&self) -> u64 {
+        u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
+    }
+
+    fn moved(&self) {
+        let moment = MOMENT.as_nanos() as u64;
+        self.until.store(self.now() + moment, Ordering::Relaxed);
+        self.begun.notify_one();
+    }
+
+    async fn look(&self) {
+        while self.open.load(Ordering::Relaxed) > 0 {
+            // The runtime asks for what has arrived, and runs it, before it comes back here.
+            tokio::task::yield_now().await;
+            let before = self.now();
+            if before > self.until.load(Ordering::Relaxed) {
+                return;
+            }
+            std::thread::yield_now();
+            if self.now() - before > CONTENDED.as_nanos() as u64 {
+                return;
+            }
+        }
+    }
+}
+
+impl Drop for Open {
+    fn drop(&mut self) {
+        self.0.open.fetch_sub(1, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[tokio::test]
+    async fn looking_ends_although_a_call_stays_open() {
+        let linger = Linger::new(&tokio::runtime::Handle::current());
+        let _open = linger.open();
+        // Would never come back otherwise.
+        linger.0.state.look().await;
+        assert_eq!(linger.0.state.open.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn the_last_holder_ends_the_task() {
+        let linger = Linger::new(&tokio::runtime::Handle::current());
+        let task = linger.0.task.clone();
+        let other = linger.clone();
+        drop(linger);
+        tokio::task::yield_now().await;
+        assert!(!task.is_finished());
+        drop(other);
+        while !task.is_finished() {
+            tokio::task::yield_now().await;
+        }
+    }
+}
