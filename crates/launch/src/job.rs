@@ -230,8 +230,7 @@ impl Job {
     fn end_if_over(&mut self, now: Duration, out: &mut Vec<Effect>) {
         let trainers = self.having(|_, role| role == TaskRole::Trainer);
         let is_done = |id: TaskId| self.phase(id) == TaskPhase::Done;
-        let chief_done =
-            self.rules.done_with_chief && self.rules.chief.is_some_and(|chief| is_done(chief));
+        let chief_done = self.rules.done_with_chief && self.rules.chief.is_some_and(is_done);
         // Without any, the job is a cluster for others' programs, and stays.
         let all_done = !trainers.is_empty() && trainers.iter().all(|id| is_done(*id));
         // A failing evaluator is told of at the end; it is no reason to stop a training.

@@ -258,7 +258,7 @@ fn a_task_is_killed_on_demand_and_comes_back() {
     assert_eq!(job.at(5), [Effect::Kill(0)]);
     job.step(Event::Exited(0, Exit::Signal(9)));
     assert_eq!(job.at(6), [Effect::Start(0)]);
-    let text = &job.job.state().happenings.iter().rev().nth(0).unwrap().text;
+    let text = &job.job.state().happenings.back().unwrap().text;
     assert!(text.contains("as was asked for"), "{text}");
 }
 

@@ -234,6 +234,16 @@ pub struct Happening {
     pub text: String,
 }
 
+impl fmt::Display for Happening {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "{:8.1} s  ", self.at.as_secs_f64())?;
+        match &self.task {
+            Some(task) => write!(f, "{task} {}", self.text),
+            None => write!(f, "{}", self.text),
+        }
+    }
+}
+
 /// How a happening is to be taken.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
