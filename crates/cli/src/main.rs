@@ -1,6 +1,7 @@
 //! The `downpour` command: the only place that reads arguments, prints and exits.
 
 mod config;
+mod run;
 mod serve;
 mod stop;
 
@@ -25,6 +26,14 @@ enum Command {
     #[command(after_help = serve::SOURCES)]
     Serve(Box<serve::Serve>),
 
+    /// Launch a program as a job: tasks, logs, restarts, the end
+    #[command(after_help = run::EXAMPLES)]
+    Run(Box<run::Run>),
+
+    /// Ends the tasks of a launcher that was killed
+    #[command(hide = true)]
+    JobGuard(run::Guard),
+
     /// Stop a task: its steps under way end, then it exits
     Stop(stop::Stop),
 }
@@ -32,11 +41,16 @@ enum Command {
 fn main() -> ExitCode {
     let cli = Cli::parse();
     let outcome = match cli.command {
-        Command::Serve(serve) => serve.run(),
-        Command::Stop(stop) => stop.run(),
+        Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS),
+        Command::Stop(stop) => stop.run().map(|()| ExitCode::SUCCESS),
+        Command::Run(run) => run.run(),
+        Command::JobGuard(guard) => {
+            guard.run();
+            Ok(ExitCode::SUCCESS)
+        }
     };
     match outcome {
-        Ok(()) => ExitCode::SUCCESS,
+        Ok(code) => code,
         Err(e) => {
             eprintln!("error: {e:#}");
             // What the user asked for cannot be done as asked: bad flags, a taken port.

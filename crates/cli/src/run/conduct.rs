@@ -1,0 +1,94 @@
+//! What `run` and `demo` have in common: signals to the job, happenings to the console.
+
+use anyhow::{Context as _, Result};
+use downpour_launch::{
+    Control, Happening, JobPhase, JobState, Listener, Local, Monitor, Outcome, Printed, Setup,
+    TaskName,
+};
+use std::sync::Arc;
+use std::sync::mpsc;
+use std::time::Duration;
+use tokio::signal::unix::{SignalKind, signal};
+
+/// How long the tasks of a killed launcher may take to end.
+const ORPHANS_DRAIN: &str = "10s";
+
+/// What a launcher needs to know of this program.
+pub(crate) fn setup(kills: Vec<(TaskName, Duration)>) -> Result<Setup> {
+    let own = std::env::current_exe().context("cannot find this program's own file")?;
+    let own = own.to_str().context("this program's path is not UTF-8")?;
+    Ok(Setup {
+        server: own.to_owned(),
+        guard: [own, "job-guard", "--drain", ORPHANS_DRAIN]
+            .map(str::to_owned)
+            .to_vec(),
+        path: std::env::var_os("PATH").unwrap_or_default(),
+        kills,
+    })
+}
+
+/// Runs a job to its end. `line` hears what tasks print, `happened` what befalls them.
+pub(crate) fn conduct(
+    local: Local,
+    line: impl Fn(&TaskName, Printed, &str) + Send + Sync + 'static,
+    happened: impl Fn(&Happening) + Send + 'static,
+) -> Result<(Outcome, JobState)> {
+    pass_signals(local.control())?;
+    let monitor = local.monitor();
+    let teller = std::thread::spawn(move || tell(&monitor, happened));
+    let listener: Listener = Arc::new(line);
+    let ended = local.run(&listener);
+    if ended.is_ok() {
+        // The state says that the job has ended, so it ends, too.
+        let _ = teller.join();
+    }
+    Ok(ended?)
+}
+
+/// Passes on every happening once, until the job has ended.
+fn tell(monitor: &Monitor, happened: impl Fn(&Happening)) {
+    let (mut told, mut state) = (0, monitor.snapshot());
+    loop {
+        let first = usize::try_from(told - state.forgotten.min(told)).unwrap_or(usize::MAX);
+        for happening in state.happenings.iter().skip(first) {
+            happened(happening);
+        }
+        told = state.forgotten + state.happenings.len() as u64;
+        if state.phase == JobPhase::Ended {
+            return;
+        }
+        state = monitor.wait(state.version, Duration::from_secs(60));
+    }
+}
+
+/// Hands SIGINT, SIGTERM and SIGHUP to the job, from now on and as often as they come.
+fn pass_signals(control: Control) -> Result<()> {
+    let runtime = tokio::runtime::Builder::new_current_thread()
+        .enable_all()
+        .build()
+        .context("cannot watch for signals")?;
+    let (ready, is_ready) = mpsc::channel();
+    std::thread::spawn(move || {
+        runtime.block_on(async {
+            let kinds = [
+                SignalKind::interrupt(),
+                SignalKind::terminate(),
+                SignalKind::hangup(),
+            ];
+            let streams = kinds.map(signal);
+            let [Ok(mut interrupt), Ok(mut terminate), Ok(mut hangup)] = streams else {
+                return;
+            };
+            let _ = ready.send(());
+            loop {
+                let kind = tokio::select! {
+                    _ = interrupt.recv() => kinds[0],
+                    _ = terminate.recv() => kinds[1],
+                    _ = hangup.recv() => kinds[2],
+                };
+                control.interrupt(kind.as_raw_value());
+            }
+        });
+    });
+    is_ready.recv().context("cannot watch for signals")
+}

@@ -1,0 +1,102 @@
+//! The terminal, or whatever standard output and error are: lines with the task that printed them
+//! in front, in that task's colour. Nothing here fails: a closed terminal is no reason to stop a job.
+
+use clap::ValueEnum;
+use downpour_launch::{Printed, TaskName};
+use std::io::{IsTerminal as _, Write as _};
+
+/// Whether to colour.
+#[derive(Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub(crate) enum When {
+    /// On a terminal, unless NO_COLOR is set
+    Auto,
+    /// Always
+    Always,
+    /// Never
+    Never,
+}
+
+/// Colours that can be read on dark and on light.
+const COLOURS: [u8; 6] = [36, 33, 35, 32, 34, 31];
+
+/// Where the program talks to its user.
+#[derive(Clone)]
+pub(crate) struct Console {
+    out: bool,
+    err: bool,
+}
+
+impl Console {
+    /// Decides about colours.
+    pub(crate) fn new(when: When) -> Console {
+        let wanted = |is_terminal: bool| match when {
+            When::Always => true,
+            When::Never => false,
+            When::Auto => is_terminal && may_colour(),
+        };
+        Console {
+            out: wanted(std::io::stdout().is_terminal()),
+            err: wanted(std::io::stderr().is_terminal()),
+        }
+    }
+
+    /// Says something about the job.
+    pub(crate) fn note(&self, text: &str) {
+        self.plain(&format!("{}{text}\n", paint(self.err, 1, "downpour | ")));
+    }
+
+    /// Writes to standard error as it is.
+    pub(crate) fn plain(&self, text: &str) {
+        let _ = std::io::stderr().lock().write_all(text.as_bytes());
+    }
+}
+
+/// Whether the environment lets a terminal be coloured.
+pub(crate) fn may_colour() -> bool {
+    let is_set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
+    !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
+}
+
+/// Text in a colour or weight of ANSI terminals.
+pub(crate) fn paint(is_wanted: bool, code: u8, text: &str) -> String {
+    match is_wanted {
+        true => format!("\x1b[{code}m{text}\x1b[0m"),
+        false => text.to_owned(),
+    }
+}
+
+/// Shows lines of tasks.
+pub(crate) struct Lines {
+    console: Console,
+    names: Vec<TaskName>,
+    width: usize,
+}
+
+impl Lines {
+    /// Shows those of these tasks.
+    pub(crate) fn new(console: &Console, names: &[TaskName]) -> Lines {
+        let width = names.iter().map(|n| n.to_string().len()).max();
+        Lines {
+            console: console.clone(),
+            names: names.to_vec(),
+            width: width.unwrap_or(0),
+        }
+    }
+
+    /// Shows a line on the same stream as the task did.
+    pub(crate) fn show(&self, task: &TaskName, printed: Printed, line: &str) {
+        let place = self.names.iter().position(|n| n == task).unwrap_or(0);
+        let colour = COLOURS[place % COLOURS.len()];
+        let colours = match printed {
+            Printed::Out => self.console.out,
+            Printed::Err => self.console.err,
+        };
+        let name = format!("{task:width$} | ", width = self.width);
+        let text = format!("{}{line}\n", paint(colours, colour, &name));
+        // One call, so that lines of several tasks do not mix.
+        let _ = match printed {
+            Printed::Out => std::io::stdout().lock().write_all(text.as_bytes()),
+            Printed::Err => std::io::stderr().lock().write_all(text.as_bytes()),
+        };
+    }
+}

@@ -1,0 +1,277 @@
+//! `downpour run`: launches a program as a job of many processes.
+
+pub(crate) mod conduct;
+pub(crate) mod console;
+mod guard;
+
+pub(crate) use guard::Guard;
+
+use crate::serve::duration;
+use anyhow::{Context as _, Result, bail};
+use clap::{Args, ValueEnum};
+use conduct::{conduct, setup};
+use console::{Console, When};
+use downpour_launch::{DoneWhen, JobSpec, Local, MAX_TEXT, TaskName};
+use std::collections::BTreeMap;
+use std::io::{Read as _, Write as _};
+use std::path::{Path, PathBuf};
+use std::process::ExitCode;
+use std::time::Duration;
+
+/// Flags of `downpour run`.
+#[derive(Args)]
+pub(crate) struct Run {
+    /// The job as a file, TOML or JSON; flags go before what it says
+    #[arg(value_name = "FILE")]
+    job: Option<PathBuf>,
+
+    /// Parameter servers [default: 0]
+    #[arg(long, value_name = "N")]
+    ps: Option<u32>,
+
+    /// Workers [default: 1]
+    #[arg(long, value_name = "N")]
+    workers: Option<u32>,
+
+    /// A chief beside the workers; otherwise worker 0 is the chief
+    #[arg(long)]
+    chief: bool,
+
+    /// An evaluator beside the cluster
+    #[arg(long)]
+    evaluator: bool,
+
+    /// For which jobs `downpour serve` is started: ps (the program brings its own server elsewhere), all (the program
+    /// is a client and finds its server in DOWNPOUR_TARGET), none, or a list as in ps,worker [default: ps]
+    #[arg(long, value_name = "JOBS", value_delimiter = ',')]
+    serve: Option<Vec<String>>,
+
+    /// Append --job_name, --task_index, --ps_hosts, --worker_hosts to the command, as TensorFlow's scripts take them
+    #[arg(long)]
+    flags: bool,
+
+    /// What the job is called [default: the program's name]
+    #[arg(long)]
+    name: Option<String>,
+
+    /// Where logs and the summary go [default: downpour-runs/NAME-N]
+    #[arg(long)]
+    dir: Option<PathBuf>,
+
+    /// Where the program keeps checkpoints and event files, for those who look at the job
+    #[arg(long, value_name = "DIR")]
+    train_dir: Option<PathBuf>,
+
+    /// A variable for the programs' environment
+    #[arg(long, value_name = "NAME=VALUE")]
+    env: Vec<String>,
+
+    /// Restarts of one failing task within ten minutes [default: 5]
+    #[arg(long, value_name = "N")]
+    restarts: Option<u32>,
+
+    /// Pause before the first restart; it doubles with each further one [default: 500ms]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    backoff: Option<Duration>,
+
+    /// How long tasks may take to end when asked; then they are killed [default: 20s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    drain: Option<Duration>,
+
+    /// Whose end is the job's [default: all]
+    #[arg(long, value_enum)]
+    done_when: Option<Done>,
+
+    /// Kill a task so long after the start, to see recovery: ps:0@5s
+    #[arg(long, value_name = "TASK@TIME", value_parser = kill)]
+    kill: Vec<(TaskName, Duration)>,
+
+    /// Print what the job amounts to, as a file that `downpour run` takes, and exit
+    #[arg(long)]
+    print_spec: bool,
+
+    /// Do not show what the tasks print; the logs hold it
+    #[arg(long, short)]
+    quiet: bool,
+
+    /// Whether to colour
+    #[arg(long, value_enum, default_value_t = When::Auto)]
+    color: When,
+
+    /// The program and its arguments; {job}, {task}, {target}, {cluster}, {ps_hosts}, {worker_hosts} and {dir} are filled in
+    #[arg(last = true, value_name = "COMMAND")]
+    command: Vec<String>,
+}
+
+/// Whose end is the job's.
+#[derive(Clone, Copy, ValueEnum)]
+enum Done {
+    /// All that train
+    All,
+    /// The chief's, or worker 0's
+    Chief,
+}
+
+/// Shown below the flags.
+pub(crate) const EXAMPLES: &str = "\
+Each program finds its place in TF_CONFIG, as TensorFlow's do. Examples:
+  downpour run --ps 2 --workers 2 -- ./my-trainer --steps 1000          a Rust program of crate `downpour`
+  downpour run --ps 2 --workers 2 --serve all -- python3 client.py      a client: tf.compat.v1.Session(os.environ['DOWNPOUR_TARGET'])
+  downpour run --ps 1 --workers 2 --flags -- python3 between_graph.py   a script with tf.train.Server
+  downpour run job.toml
+
+A task that fails is started again, with growing pauses, until --restarts are used up. When all that train are done the rest is
+stopped and the exit code is 0; otherwise it is that of the task at fault. Ctrl-C asks all tasks to end (code 130), a second one
+kills them. Wrong flags, missing programs, taken ports and the like end with code 2 before anything is started.";
+
+/// Reads `ps:0@5s`.
+pub(crate) fn kill(text: &str) -> Result<(TaskName, Duration), String> {
+    let wrong = || "not a task and a time like ps:0@5s".to_owned();
+    let (task, time) = text.split_once('@').ok_or_else(wrong)?;
+    let task = TaskName::parse(task).ok_or_else(wrong)?;
+    Ok((task, duration(time)?))
+}
+
+impl Run {
+    /// Runs the job to its end; its exit code.
+    pub(crate) fn run(self) -> Result<ExitCode> {
+        let spec = self.spec()?;
+        if self.print_spec {
+            let _ = writeln!(std::io::stdout(), "{}", spec.to_json());
+            return Ok(ExitCode::SUCCESS);
+        }
+        let local = Local::prepare(spec, setup(self.kill)?)?;
+        let console = Console::new(self.color);
+        let state = local.monitor().snapshot();
+        console.note(&format!(
+            "job '{}': logs in {}",
+            state.name,
+            state.dir.join("logs").display()
+        ));
+        let quiet = self.quiet;
+        let shown = console.clone();
+        let names: Vec<TaskName> = state.tasks.iter().map(|t| t.name.clone()).collect();
+        let lines = console::Lines::new(&console, &names);
+        let (outcome, state) = conduct(
+            local,
+            move |task, printed, line| {
+                if !quiet {
+                    lines.show(task, printed, line);
+                }
+            },
+            move |happening| shown.note(&happening.to_string()),
+        )?;
+        let _ = downpour_launch::write_summary(&outcome, &state);
+        console.plain(&downpour_launch::summary(&outcome, &state));
+        Ok(ExitCode::from(outcome.code()))
+    }
+
+    /// What flags and file amount to, checked.
+    fn spec(&self) -> Result<JobSpec> {
+        let mut spec = match &self.job {
+            Some(path) => read(path)?,
+            None => JobSpec::new(&self.usual_name(), Vec::new(), &[("worker", 1)]),
+        };
+        for (job, count) in [
+            ("ps", self.ps),
+            ("worker", self.workers),
+            ("chief", self.chief.then_some(1)),
+            ("evaluator", self.evaluator.then_some(1)),
+        ] {
+            match count {
+                Some(0) => _ = spec.tasks.remove(job),
+                Some(count) => spec.tasks.entry(job.to_owned()).or_default().count = count,
+                None => {}
+            }
+        }
+        if let Some(serve) = &self.serve {
+            served(&mut spec, serve)?;
+        }
+        if !self.command.is_empty() {
+            spec.command.clone_from(&self.command);
+        }
+        spec.flags |= self.flags;
+        spec.env.extend(environment(&self.env)?);
+        let keep = |given: &Option<PathBuf>, was: Option<PathBuf>| given.clone().or(was);
+        spec.dir = keep(&self.dir, spec.dir.take());
+        spec.train_dir = keep(&self.train_dir, spec.train_dir.take());
+        spec.name = self.name.clone().unwrap_or(spec.name);
+        spec.restart.limit = self.restarts.unwrap_or(spec.restart.limit);
+        spec.restart.backoff = self.backoff.unwrap_or(spec.restart.backoff);
+        spec.drain = self.drain.unwrap_or(spec.drain);
+        match self.done_when {
+            Some(Done::All) => spec.done_when = DoneWhen::All,
+            Some(Done::Chief) => spec.done_when = DoneWhen::Chief,
+            None => {}
+        }
+        let trains = spec.tasks.iter().any(|(job, group)| !group.serves(job));
+        let has_own = spec.tasks.values().any(|group| group.command.is_some());
+        if trains && spec.command.is_empty() && !has_own {
+            bail!("say what to run: downpour run --ps 2 --workers 2 -- COMMAND…");
+        }
+        spec.check()?;
+        Ok(spec)
+    }
+
+    /// The program's name, as far as a job may be called so.
+    fn usual_name(&self) -> String {
+        let program = self.command.first().map_or("job", String::as_str);
+        // Of an interpreter's command the script says more.
+        let script = self.command.iter().skip(1).find(|w| w.ends_with(".py"));
+        let word = script.map_or(program, String::as_str);
+        let stem = Path::new(word).file_stem().and_then(|s| s.to_str());
+        let fits = |c: &char| c.is_ascii_alphanumeric() || matches!(c, '-' | '_');
+        let name: String = stem
+            .unwrap_or("job")
+            .chars()
+            .filter(fits)
+            .take(32)
+            .collect();
+        match name.starts_with(|c: char| c.is_ascii_alphanumeric()) {
+            true => name,
+            false => "job".to_owned(),
+        }
+    }
+}
+
+/// Says which jobs are served.
+fn served(spec: &mut JobSpec, serve: &[String]) -> Result<()> {
+    let all = serve == ["all"];
+    let none = serve == ["none"];
+    if !all && !none {
+        for job in serve {
+            if !spec.tasks.contains_key(job) {
+                let known: Vec<&str> = spec.tasks.keys().map(String::as_str).collect();
+                bail!(
+                    "--serve names '{}'; it takes all, none, or jobs that there are: {}",
+                    job.escape_debug(),
+                    known.join(", ")
+                );
+            }
+        }
+    }
+    for (job, group) in &mut spec.tasks {
+        let is_meant = all || serve.iter().any(|s| s == job);
+        group.serve = Some(is_meant && !none && (job != "evaluator" || !all));
+    }
+    Ok(())
+}
+
+fn environment(given: &[String]) -> Result<BTreeMap<String, String>> {
+    let pairs = given.iter().map(|pair| match pair.split_once('=') {
+        Some((name, value)) => Ok((name.to_owned(), value.to_owned())),
+        None => bail!("--env takes NAME=VALUE, not '{}'", pair.escape_debug()),
+    });
+    pairs.collect()
+}
+
+/// Reads a job's file.
+fn read(path: &Path) -> Result<JobSpec> {
+    let shown = format!("'{}'", path.display());
+    let file = std::fs::File::open(path).with_context(|| format!("cannot read {shown}"))?;
+    let mut text = String::new();
+    file.take(MAX_TEXT as u64 + 1)
+        .read_to_string(&mut text)
+        .with_context(|| format!("cannot read {shown}"))?;
+    JobSpec::from_text(&text).with_context(|| shown)
+}
