@@ -9,7 +9,8 @@ mod session;
 mod step;
 mod target;
 
+pub use downpour_wire::messages::RunMetadata;
 pub use runtime::enter;
 pub use session::{Session, SessionOptions};
-pub use step::{PartialRun, Run, Step, Traced, exactly};
+pub use step::{Outcome, PartialRun, Run, Runner, Step, Traced, exactly};
 pub use target::Target;

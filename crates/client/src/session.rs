@@ -130,8 +130,8 @@ impl Session {
     }
 
     /// Begins a step.
-    pub fn step(&self) -> Step<'_> {
-        Step::new(self)
+    pub fn step(&self) -> Step<&Session> {
+        Step::on(self)
     }
 
     /// Runs an operation.

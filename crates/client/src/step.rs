@@ -19,6 +19,7 @@ pub struct Run {
     fetches: Vec<String>,
     targets: Vec<String>,
     timeout: Option<Duration>,
+    traced: bool,
     broken: Option<Status>,
 }
 
@@ -31,11 +32,29 @@ impl Run {
     /// Gives a tensor its value in this step.
     pub fn feed(&mut self, output: &Output, value: impl IntoTensor) -> &mut Run {
         let value = value.into_tensor();
-        if let (Err(e), None) = (fits(output, &value), &self.broken) {
-            self.broken = Some(e);
+        if let Err(e) = fits(output, &value) {
+            self.fail(e);
         }
         self.feeds.push((output.name(), value));
         self
+    }
+
+    /// Lets the step fail with this error instead of running: for who can find no value to feed.
+    ///
+    /// ```
+    /// use downpour_build::Status;
+    /// let mut run = downpour_client::Run::new();
+    /// run.fail(Status::out_of_range("no more data")).fail(Status::internal("too late"));
+    /// assert_eq!(run.broken().map(|e| e.message.as_str()), Some("no more data"));
+    /// ```
+    pub fn fail(&mut self, error: Status) -> &mut Run {
+        self.broken.get_or_insert(error);
+        self
+    }
+
+    /// Why the step cannot run, if it cannot: the first thing that was wrong.
+    pub fn broken(&self) -> Option<&Status> {
+        self.broken.as_ref()
     }
 
     /// Computes a tensor; its value has this position among those that the step returns.
@@ -61,6 +80,27 @@ impl Run {
         self
     }
 
+    /// Records what each operation does, on every task.
+    ///
+    /// ```
+    /// let mut run = downpour_client::Run::new();
+    /// assert!(run.trace().is_traced());
+    /// ```
+    pub fn trace(&mut self) -> &mut Run {
+        self.traced = true;
+        self
+    }
+
+    /// Whether it records what each operation does.
+    pub fn is_traced(&self) -> bool {
+        self.traced
+    }
+
+    /// How many tensors it fetches.
+    pub fn fetched(&self) -> usize {
+        self.fetches.len()
+    }
+
     fn as_traced(&self, session: &Session) -> RunStepRequest {
         RunStepRequest {
             session_handle: session.handle.clone(),
@@ -77,6 +117,15 @@ impl Run {
     }
 }
 
+/// What a step gave.
+#[derive(Clone, Debug, Default)]
+pub struct Outcome {
+    /// What was fetched, in order.
+    pub values: Vec<Tensor>,
+    /// When each operation ran, on which device, if the step was traced.
+    pub metadata: Option<RunMetadata>,
+}
+
 /// What a traced step gave, and what it did.
 #[derive(Clone, Debug)]
 pub struct Traced {
@@ -86,9 +135,39 @@ pub struct Traced {
     pub metadata: RunMetadata,
 }
 
+/// What can run a step: a session, or one that is supervised.
+pub trait Runner {
+    /// Runs a step, and records what it did if it is to be traced.
+    fn perform(self, run: &Run) -> Result<Outcome>;
+}
+
+impl Runner for &Session {
+    fn perform(self, run: &Run) -> Result<Outcome> {
+        if !run.traced {
+            let values = self.execute(run)?;
+            return Ok(Outcome {
+                values,
+                metadata: None,
+            });
+        }
+        self.ready(run)?;
+        let request = run.as_traced(self);
+        let limit = request.options.timeout;
+        let call = self.master.clone().run_step(request);
+        let reply = wait(limited(limit, "the step", call))?;
+        Ok(Outcome {
+            values: in_order(&run.fetches, reply.tensors)?,
+            metadata: Some(reply.metadata),
+        })
+    }
+}
+
 impl Session {
     /// Runs a step; the values of what it fetches, in order.
     pub fn execute(&self, run: &Run) -> Result<Vec<Tensor>> {
+        if run.traced {
+            return Ok(self.perform(run)?.values);
+        }
         self.ready(run)?;
         let (feeds, feed): (Vec<String>, Vec<Tensor>) = run.feeds.iter().cloned().unzip();
         let handle = self.prepared(&Request {
@@ -107,19 +186,6 @@ impl Session {
         Ok(reply.fetch)
     }
 
-    /// Runs a step and records what each operation did, on every task.
-    pub fn trace(&self, run: &Run) -> Result<Traced> {
-        self.ready(run)?;
-        let request = run.as_traced(self);
-        let limit = request.options.timeout;
-        let call = self.master.clone().run_step(request);
-        let reply = wait(limited(limit, "the step", call))?;
-        Ok(Traced {
-            values: in_order(&run.fetches, reply.tensors)?,
-            metadata: reply.metadata,
-        })
-    }
-
     /// Refuses what was fed wrongly; sends what was built since the last step.
     fn ready(&self, run: &Run) -> Result<()> {
         match &run.broken {
@@ -129,42 +195,61 @@ impl Session {
     }
 }
 
-/// A step about to run on a session.
+/// A step about to run on a session, or on one that is supervised.
+///
+/// ```
+/// use downpour_build::{Graph, Result, Tensor};
+/// use downpour_client::{Outcome, Run, Runner, Step};
+///
+/// /// Runs nothing; everything it is asked for is 7.
+/// struct Sevens;
+///
+/// impl Runner for &Sevens {
+///     fn perform(self, run: &Run) -> Result<Outcome> {
+///         Ok(Outcome { values: vec![Tensor::scalar(7i32); run.fetched()], metadata: None })
+///     }
+/// }
+///
+/// let g = Graph::new();
+/// let [a, b] = [g.constant(1i32), g.constant(2i32)];
+/// let [a, _] = Step::on(&Sevens).fetch_all([&a, &b])?;
+/// assert_eq!(a.scalar_value::<i32>()?, 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "a step runs by `run` or one of the `fetch` calls"]
-pub struct Step<'a> {
-    session: &'a Session,
+pub struct Step<R> {
+    runner: R,
     run: Run,
 }
 
-impl<'a> Step<'a> {
-    pub(crate) fn new(session: &'a Session) -> Step<'a> {
-        Step {
-            session,
-            run: Run::new(),
-        }
+impl<R: Runner> Step<R> {
+    /// Begins a step.
+    pub fn on(runner: R) -> Step<R> {
+        let run = Run::new();
+        Step { runner, run }
     }
 
     /// Gives a tensor its value in this step.
-    pub fn feed(mut self, output: &Output, value: impl IntoTensor) -> Step<'a> {
+    pub fn feed(mut self, output: &Output, value: impl IntoTensor) -> Step<R> {
         self.run.feed(output, value);
         self
     }
 
     /// Runs an operation.
-    pub fn target(mut self, operation: &Operation) -> Step<'a> {
+    pub fn target(mut self, operation: &Operation) -> Step<R> {
         self.run.target(operation);
         self
     }
 
     /// Longest time the step may take.
-    pub fn timeout(mut self, timeout: Duration) -> Step<'a> {
+    pub fn timeout(mut self, timeout: Duration) -> Step<R> {
         self.run.timeout(timeout);
         self
     }
 
     /// Runs the step.
     pub fn run(self) -> Result<()> {
-        self.session.execute(&self.run).map(|_| ())
+        self.runner.perform(&self.run).map(|_| ())
     }
 
     /// Runs the step; the value of a tensor.
@@ -174,27 +259,31 @@ impl<'a> Step<'a> {
     }
 
     /// Runs the step; the values of several tensors.
-    pub fn fetch_all<const N: usize>(mut self, outputs: [&Output; N]) -> Result<[Tensor; N]> {
-        for output in outputs {
-            self.run.fetch(output);
-        }
-        exactly(self.session.execute(&self.run)?)
+    pub fn fetch_all<const N: usize>(self, outputs: [&Output; N]) -> Result<[Tensor; N]> {
+        exactly(self.outcome(outputs)?.values)
     }
 
     /// Runs the step; the values of a list of tensors.
-    pub fn fetch_list(mut self, outputs: &[Output]) -> Result<Vec<Tensor>> {
-        for output in outputs {
-            self.run.fetch(output);
-        }
-        self.session.execute(&self.run)
+    pub fn fetch_list(self, outputs: &[Output]) -> Result<Vec<Tensor>> {
+        Ok(self.outcome(outputs)?.values)
     }
 
     /// Runs the step and records what each operation did, on every task.
     pub fn trace(mut self, outputs: &[Output]) -> Result<Traced> {
+        self.run.trace();
+        let done = self.outcome(outputs)?;
+        let none = || Status::internal("the step was traced, but nothing came of it");
+        Ok(Traced {
+            values: done.values,
+            metadata: done.metadata.ok_or_else(none)?,
+        })
+    }
+
+    fn outcome<'o>(mut self, outputs: impl IntoIterator<Item = &'o Output>) -> Result<Outcome> {
         for output in outputs {
             self.run.fetch(output);
         }
-        self.session.trace(&self.run)
+        self.runner.perform(&self.run)
     }
 }
 

@@ -12,7 +12,9 @@ mod running;
 mod server;
 
 pub use downpour_build::*;
-pub use downpour_client::{PartialRun, Run, Session, SessionOptions, Step, Target, Traced};
+pub use downpour_client::{
+    Outcome, PartialRun, Run, RunMetadata, Runner, Session, SessionOptions, Step, Target, Traced,
+};
 pub use downpour_net::{
     ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Role, parse_duration, stop_task,
 };

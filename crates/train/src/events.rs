@@ -1,7 +1,7 @@
 //! An event file of its own for each run, in a directory that TensorBoard watches.
 
 use downpour_build::{Graph, Result, Tensor};
-use downpour_client::Traced;
+use downpour_client::RunMetadata;
 use downpour_formats::LocalStorage;
 use downpour_formats::event::{EventWriter, event_file_name};
 use downpour_formats::storage::join;
@@ -72,8 +72,8 @@ impl Events {
     }
 
     /// Writes what a traced step did.
-    pub fn run(&self, step: i64, tag: &str, traced: &Traced) -> Result<()> {
-        let metadata = traced.metadata.clone();
+    pub fn run(&self, step: i64, tag: &str, metadata: &RunMetadata) -> Result<()> {
+        let metadata = metadata.clone();
         self.writer.lock().write_run(seconds(), step, tag, metadata)
     }
 

@@ -10,6 +10,7 @@ mod ready;
 mod saver;
 mod schedule;
 mod sync;
+mod timeline;
 
 pub use average::ExponentialMovingAverage;
 pub use events::Events;
@@ -22,3 +23,4 @@ pub use optimizer::{
 pub use saver::{Saver, SaverBuilder, latest_checkpoint, read_checkpoint};
 pub use schedule::Schedule;
 pub use sync::{SyncHook, SyncReplicas, SyncTraining};
+pub use timeline::chrome_trace;

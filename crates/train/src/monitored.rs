@@ -1,11 +1,11 @@
 //! A session that looks after itself: the chief initialises or restores, others wait for it;
 //! hooks run around every step; when a task is lost, a new session is made and the step repeated.
 
-use crate::hooks::{Checkpoints, Context, Hook};
+use crate::hooks::{Checkpoints, Context, Hook, SaveListener};
 use crate::ready::Ready;
 use crate::saver::Saver;
-use downpour_build::{Code, Graph, IntoTensor, Operation, Output, Result, Status, Tensor};
-use downpour_client::{Run, Session, SessionOptions, Target, exactly};
+use downpour_build::{Code, Graph, Operation, Output, Result, Status};
+use downpour_client::{Outcome, Run, Runner, Session, SessionOptions, Step, Target};
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 use tracing::{info, warn};
@@ -25,6 +25,7 @@ pub struct Supervision {
     keep: usize,
     patience: Duration,
     hooks: Vec<Box<dyn Hook>>,
+    listeners: Vec<Box<dyn SaveListener>>,
     init: Option<Operation>,
 }
 
@@ -52,6 +53,7 @@ impl Supervision {
             keep: 5,
             patience: Duration::from_secs(7200),
             hooks: Vec::new(),
+            listeners: Vec::new(),
             init: None,
         }
     }
@@ -98,6 +100,12 @@ impl Supervision {
         self
     }
 
+    /// Tells someone of every checkpoint that this session saves.
+    pub fn listener(mut self, listener: impl SaveListener + 'static) -> Supervision {
+        self.listeners.push(Box::new(listener));
+        self
+    }
+
     /// Runs this instead of the variables' own initializers.
     pub fn init(mut self, init: &Operation) -> Supervision {
         self.init = Some(init.clone());
@@ -129,7 +137,8 @@ impl Supervision {
             _ => None,
         };
         if let (Some(dir), Some(saver)) = (&self.dir, &saver) {
-            let mut hook = Checkpoints::new(saver.clone(), dir, self.save_every);
+            let hook = Checkpoints::new(saver.clone(), dir, self.save_every);
+            let mut hook = hook.listeners(self.listeners);
             hook.begin(&self.graph)?;
             self.hooks.insert(0, Box::new(hook));
         }
@@ -153,7 +162,7 @@ impl Supervision {
             losses: 0,
         };
         self.graph.check()?;
-        session.reopen()?;
+        session.recovering(|_, _| Ok(()))?;
         Ok(session)
     }
 }
@@ -280,16 +289,13 @@ impl MonitoredSession {
 
     /// Begins a step.
     pub fn step(&mut self) -> MonitoredStep<'_> {
-        MonitoredStep {
-            session: self,
-            run: Run::new(),
-        }
+        Step::on(self)
     }
 
     /// The count of steps that all workers share.
     pub fn global_step(&mut self) -> Result<i64> {
         let step = self.step.clone();
-        let value = self.recovering(|session| session.fetch(&step))?;
+        let value = self.recovering(|session, _| session.fetch(&step))?;
         crate::hooks::integer(&value)
     }
 
@@ -313,9 +319,13 @@ impl MonitoredSession {
     }
 
     /// Repeats `body` on new sessions until no task is lost meanwhile.
-    fn recovering<T>(&mut self, mut body: impl FnMut(&Arc<Session>) -> Result<T>) -> Result<T> {
+    fn recovering<T>(
+        &mut self,
+        mut body: impl FnMut(&Arc<Session>, &mut [Box<dyn Hook>]) -> Result<T>,
+    ) -> Result<T> {
         loop {
-            let outcome = self.raw().and_then(|session| body(&session));
+            let session = self.raw();
+            let outcome = session.and_then(|session| body(&session, &mut self.hooks));
             match outcome {
                 Err(e) if is_loss(&e) => {
                     warn!(%e, "a task was lost: making a new session");
@@ -327,42 +337,44 @@ impl MonitoredSession {
         }
     }
 
-    fn execute(&mut self, run: Run) -> Result<Vec<Tensor>> {
+    fn execute(&mut self, run: &Run) -> Result<Outcome> {
         loop {
-            let session = match self.raw() {
-                Err(e) if is_loss(&e) => continue,
-                session => session?,
-            };
+            let session = self.recovering(|session, hooks| {
+                let mut hooks = hooks.iter_mut();
+                hooks.try_for_each(|hook| hook.prepare(session))?;
+                Ok(session.clone())
+            })?;
             let mut run = run.clone();
             for hook in &mut self.hooks {
                 hook.before_run(&mut run);
             }
-            match session.execute(&run) {
+            match session.perform(&run) {
                 Err(e) if is_loss(&e) => {
                     warn!(%e, "a task was lost: making a new session");
                     self.losses += 1;
                     self.session = None;
                 }
                 Err(e) => return Err(e),
-                Ok(values) => match self.after(&session, &values) {
+                Ok(done) => match self.after(&session, &done) {
                     Err(e) if is_loss(&e) => {
                         // The step itself is done: it must not be repeated.
                         warn!(%e, "a task was lost after a step: making a new session");
                         self.losses += 1;
                         self.session = None;
-                        return Ok(values);
+                        return Ok(done);
                     }
                     Err(e) => return Err(e),
-                    Ok(()) => return Ok(values),
+                    Ok(()) => return Ok(done),
                 },
             }
         }
     }
 
-    fn after(&mut self, session: &Arc<Session>, values: &[Tensor]) -> Result<()> {
+    fn after(&mut self, session: &Arc<Session>, done: &Outcome) -> Result<()> {
         let mut context = Context {
             session,
-            values,
+            values: &done.values,
+            metadata: done.metadata.as_ref(),
             stop: &mut self.stop,
         };
         for hook in &mut self.hooks {
@@ -378,49 +390,13 @@ pub(crate) fn is_loss(error: &Status) -> bool {
 }
 
 /// A step about to run, with hooks around it.
-#[must_use = "a step runs by `run` or one of the `fetch` calls"]
-pub struct MonitoredStep<'a> {
-    session: &'a mut MonitoredSession,
-    run: Run,
-}
+pub type MonitoredStep<'a> = Step<&'a mut MonitoredSession>;
 
-impl<'a> MonitoredStep<'a> {
-    /// Gives a tensor its value in this step.
-    pub fn feed(mut self, output: &Output, value: impl IntoTensor) -> MonitoredStep<'a> {
-        self.run.feed(output, value);
-        self
-    }
-
-    /// Runs an operation.
-    pub fn target(mut self, operation: &Operation) -> MonitoredStep<'a> {
-        self.run.target(operation);
-        self
-    }
-
-    /// Longest time the step may take.
-    pub fn timeout(mut self, timeout: Duration) -> MonitoredStep<'a> {
-        self.run.timeout(timeout);
-        self
-    }
-
-    /// Runs the step.
-    pub fn run(self) -> Result<()> {
-        self.session.execute(self.run).map(|_| ())
-    }
-
-    /// Runs the step; the value of a tensor.
-    pub fn fetch(self, output: &Output) -> Result<Tensor> {
-        let [value] = self.fetch_all([output])?;
-        Ok(value)
-    }
-
-    /// Runs the step; the values of several tensors.
-    pub fn fetch_all<const N: usize>(mut self, outputs: [&Output; N]) -> Result<[Tensor; N]> {
-        for output in outputs {
-            self.run.fetch(output);
-        }
-        let mut values = self.session.execute(self.run)?;
-        values.truncate(N);
-        exactly(values)
+impl Runner for &mut MonitoredSession {
+    fn perform(self, run: &Run) -> Result<Outcome> {
+        let mut done = self.execute(run)?;
+        // The rest is what hooks fetched.
+        done.values.truncate(run.fetched());
+        Ok(done)
     }
 }

@@ -3,7 +3,7 @@
 use super::timer::Timer;
 use super::{Context, Hook, integer};
 use crate::saver::{Saver, in_dir};
-use crate::{Every, global_step};
+use crate::{Events, Every, global_step};
 use downpour_build::{Graph, Output, Result, Status};
 use downpour_client::{Run, Session};
 use std::sync::Arc;
@@ -14,15 +14,72 @@ use tracing::warn;
 /// Name of checkpoints in their directory.
 const BASENAME: &str = "model.ckpt";
 
+/// Work around the saving of checkpoints. Every method does nothing unless given.
+///
+/// ```
+/// use downpour::train::hooks::{SaveListener, StopAtStep};
+/// use downpour::train::{Every, Supervision, global_step};
+/// use downpour::{Graph, Result, Server, ServerConfig, Session};
+/// use std::sync::Arc;
+///
+/// /// Stops training with the first checkpoint of step 4 or a later one.
+/// struct Enough;
+///
+/// impl SaveListener for Enough {
+///     fn after_save(&mut self, _: &Arc<Session>, step: i64, path: &str) -> Result<bool> {
+///         assert!(path.ends_with(&format!("model.ckpt-{step}")));
+///         Ok(step >= 4)
+///     }
+/// }
+///
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path().to_str().unwrap();
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let count = global_step(&g).assign_add(&g.constant(1i64));
+/// let mut session = Supervision::new(&server, &g)
+///     .checkpoints(dir, Every::Steps(2))
+///     .listener(Enough)
+///     .open()?;
+/// while !session.should_stop() {
+///     session.step().target(&count).run()?;
+/// }
+/// assert_eq!(session.global_step()?, 4);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+pub trait SaveListener: Send {
+    /// Adds operations to the graph, before any session exists.
+    fn begin(&mut self, _graph: &Graph) -> Result<()> {
+        Ok(())
+    }
+
+    /// A checkpoint of this step is about to be written.
+    fn before_save(&mut self, _session: &Arc<Session>, _step: i64) -> Result<()> {
+        Ok(())
+    }
+
+    /// A checkpoint is written, to this path. Answers whether training shall stop.
+    fn after_save(&mut self, _session: &Arc<Session>, _step: i64, _path: &str) -> Result<bool> {
+        Ok(false)
+    }
+
+    /// Training ends well, at this step, and its last checkpoint is written.
+    fn end(&mut self, _session: &Arc<Session>, _step: i64) -> Result<()> {
+        Ok(())
+    }
+}
+
 /// Saves checkpoints of all variables.
 pub struct Checkpoints {
     saver: Arc<Saver>,
     prefix: String,
     timer: Timer,
+    listeners: Vec<Box<dyn SaveListener>>,
+    events: Option<Events>,
     step: Option<Output>,
     position: usize,
     in_background: bool,
-    writing: Option<JoinHandle<Result<String>>>,
+    writing: Option<(i64, JoinHandle<Result<String>>)>,
     last: Option<i64>,
 }
 
@@ -33,6 +90,8 @@ impl Checkpoints {
             saver,
             prefix: in_dir(dir, BASENAME),
             timer: Timer::new(every),
+            listeners: Vec::new(),
+            events: None,
             step: None,
             position: 0,
             in_background: false,
@@ -48,6 +107,23 @@ impl Checkpoints {
         self
     }
 
+    /// Tells someone of every checkpoint, before and after it is written.
+    pub fn listener(mut self, listener: impl SaveListener + 'static) -> Checkpoints {
+        self.listeners.push(Box::new(listener));
+        self
+    }
+
+    pub(crate) fn listeners(mut self, listeners: Vec<Box<dyn SaveListener>>) -> Checkpoints {
+        self.listeners.extend(listeners);
+        self
+    }
+
+    /// Writes to an event file when a checkpoint was saved, and where.
+    pub fn events(mut self, events: Events) -> Checkpoints {
+        self.events = Some(events);
+        self
+    }
+
     /// The step as it is now: what a save will hold, or a little more.
     fn now(&self, session: &Session) -> Result<i64> {
         match &self.step {
@@ -56,32 +132,55 @@ impl Checkpoints {
         }
     }
 
-    /// Waits for a save that is under way.
-    fn settle(&mut self) -> Result<()> {
-        match self.writing.take().map(JoinHandle::join) {
-            None => Ok(()),
-            Some(Ok(outcome)) => outcome.map(|_| ()),
-            Some(Err(_)) => Err(Status::internal(
-                "the thread that saved a checkpoint panicked",
-            )),
+    /// Saves now; whether a listener asks to stop.
+    fn save(&mut self, session: &Arc<Session>, step: i64) -> Result<bool> {
+        self.announce(session, step)?;
+        let path = self.saver.save(session, &self.prefix, Some(step))?;
+        self.saved(session, step, &path)
+    }
+
+    fn announce(&mut self, session: &Arc<Session>, step: i64) -> Result<()> {
+        let mut all = self.listeners.iter_mut();
+        all.try_for_each(|l| l.before_save(session, step))
+    }
+
+    /// A checkpoint is written; whether a listener asks to stop.
+    fn saved(&mut self, session: &Arc<Session>, step: i64, path: &str) -> Result<bool> {
+        if let Some(events) = &self.events {
+            events.checkpoint(step, path)?;
         }
+        let mut stop = false;
+        for listener in &mut self.listeners {
+            stop |= listener.after_save(session, step, path)?;
+        }
+        Ok(stop)
+    }
+
+    /// Waits for a save that is under way; whether a listener asks to stop.
+    fn settle(&mut self, session: &Arc<Session>) -> Result<bool> {
+        let Some((step, writing)) = self.writing.take() else {
+            return Ok(false);
+        };
+        let panicked = || Status::internal("the thread that saved a checkpoint panicked");
+        let path = writing.join().map_err(|_| panicked())??;
+        self.saved(session, step, &path)
     }
 }
 
 impl Hook for Checkpoints {
     fn begin(&mut self, graph: &Graph) -> Result<()> {
         self.step = Some(global_step(graph).value().clone());
-        Ok(())
+        self.listeners.iter_mut().try_for_each(|l| l.begin(graph))
     }
 
     fn after_create(&mut self, session: &Arc<Session>) -> Result<()> {
         // What the lost session was saving is lost with it.
-        if let Err(why) = self.settle() {
+        if let Some(Ok(Err(why))) = self.writing.take().map(|(_, writing)| writing.join()) {
             warn!(%why, "a checkpoint was not finished");
         }
         let step = self.now(session)?;
         if self.last != Some(step) {
-            self.saver.save(session, &self.prefix, Some(step))?;
+            self.save(session, step)?;
         }
         self.timer.happened(step, Instant::now());
         self.last = Some(step);
@@ -95,24 +194,29 @@ impl Hook for Checkpoints {
     }
 
     fn after_run(&mut self, context: &mut Context<'_>) -> Result<()> {
+        if self.writing.as_ref().is_some_and(|(_, w)| w.is_finished())
+            && self.settle(context.session)?
+        {
+            context.request_stop();
+        }
         // The fetched count may be that of before the step.
         let step = integer(context.value(self.position)?)? + 1;
+        if self.writing.is_some() || !self.timer.is_due(step, Instant::now()) {
+            return Ok(());
+        }
+        let step = self.now(context.session)?;
         if !self.timer.is_due(step, Instant::now()) {
             return Ok(());
         }
-        if self.writing.as_ref().is_some_and(|w| !w.is_finished()) {
-            return Ok(());
-        }
-        self.settle()?;
-        let step = self.now(context.session)?;
         self.timer.happened(step, Instant::now());
         self.last = Some(step);
         if !self.in_background {
-            return self
-                .saver
-                .save(context.session, &self.prefix, Some(step))
-                .map(|_| ());
+            if self.save(context.session, step)? {
+                context.request_stop();
+            }
+            return Ok(());
         }
+        self.announce(context.session, step)?;
         let (saver, prefix, session) = (
             self.saver.clone(),
             self.prefix.clone(),
@@ -120,16 +224,19 @@ impl Hook for Checkpoints {
         );
         let thread = std::thread::Builder::new().name("checkpoint".to_owned());
         let writing = thread.spawn(move || saver.save(&session, &prefix, Some(step)));
-        self.writing = Some(writing.map_err(|e| Status::unavailable(e.to_string()))?);
+        let writing = writing.map_err(|e| Status::unavailable(e.to_string()))?;
+        self.writing = Some((step, writing));
         Ok(())
     }
 
     fn end(&mut self, session: &Arc<Session>) -> Result<()> {
-        self.settle()?;
+        self.settle(session)?;
         let step = self.now(session)?;
         if self.last != Some(step) {
-            self.saver.save(session, &self.prefix, Some(step))?;
+            self.save(session, step)?;
+            self.last = Some(step);
         }
-        Ok(())
+        let mut all = self.listeners.iter_mut();
+        all.try_for_each(|l| l.end(session, step))
     }
 }

@@ -2,11 +2,12 @@
 
 use super::timer::Timer;
 use super::{Context, Hook, integer};
-use crate::{Every, global_step};
-use downpour_build::{Graph, Output, Result};
-use downpour_client::Run;
+use crate::{Events, Every, global_step};
+use downpour_build::{Graph, Output, Result, Tensor};
+use downpour_client::{Run, Session};
+use std::sync::Arc;
 use std::time::Instant;
-use tracing::info;
+use tracing::{info, warn};
 
 /// Logs the values of tensors every so often, counted in steps of this worker.
 pub struct LogTensors {
@@ -15,6 +16,7 @@ pub struct LogTensors {
     count: i64,
     due: bool,
     first: usize,
+    at_end: bool,
 }
 
 impl LogTensors {
@@ -30,7 +32,32 @@ impl LogTensors {
             count: 0,
             due: false,
             first: 0,
+            at_end: false,
         }
+    }
+
+    /// Logs once more when training ends; the tensors must then not need to be fed.
+    ///
+    /// ```
+    /// use downpour_train::Every;
+    /// use downpour_train::hooks::LogTensors;
+    /// let g = downpour_build::Graph::new();
+    /// let w = g.variable("w").init(downpour_build::Init::value(1.0f32)).build();
+    /// let hook = LogTensors::new([("w", w.value())], Every::Never).at_end();
+    /// # let _ = hook;
+    /// ```
+    pub fn at_end(mut self) -> LogTensors {
+        self.at_end = true;
+        self
+    }
+
+    fn log<'v>(&mut self, values: impl IntoIterator<Item = &'v Tensor>) {
+        let named = self.tensors.iter().zip(values);
+        let text = named.map(|((name, _), value)| format!("{name} = {}", value.summarize(10)));
+        let text = text.collect::<Vec<_>>().join(", ");
+        let took = self.timer.happened(self.count, Instant::now());
+        let took = took.map_or(String::new(), |(_, s)| format!(" ({s:.3} sec)"));
+        info!("{text}{took}");
     }
 }
 
@@ -45,16 +72,19 @@ impl Hook for LogTensors {
 
     fn after_run(&mut self, context: &mut Context<'_>) -> Result<()> {
         if self.due {
-            let mut text = Vec::new();
-            for (i, (name, _)) in self.tensors.iter().enumerate() {
-                let value = context.value(self.first + i)?;
-                text.push(format!("{name} = {}", value.summarize(10)));
-            }
-            let took = self.timer.happened(self.count, Instant::now());
-            let took = took.map_or(String::new(), |(_, s)| format!(" ({s:.3} sec)"));
-            info!("{}{took}", text.join(", "));
+            let own = self.first..self.first + self.tensors.len();
+            self.log(context.values.get(own).unwrap_or_default());
         }
         self.count += 1;
+        Ok(())
+    }
+
+    fn end(&mut self, session: &Arc<Session>) -> Result<()> {
+        if self.at_end {
+            let outputs: Vec<Output> = self.tensors.iter().map(|(_, o)| o.clone()).collect();
+            let values = session.step().fetch_list(&outputs)?;
+            self.log(&values);
+        }
         Ok(())
     }
 }
@@ -71,6 +101,26 @@ impl StepCounter {
     /// Logs the speed every so often.
     pub fn new(every: Every) -> StepCounter {
         StepCounter::reporting(every, |_, speed| info!("global_step/sec: {speed:.6}"))
+    }
+
+    /// Logs the speed every so often and writes it to an event file.
+    ///
+    /// ```
+    /// use downpour_train::hooks::StepCounter;
+    /// use downpour_train::{Events, Every};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let dir = dir.path().to_str().unwrap();
+    /// let hook = StepCounter::recording(Every::Steps(100), Events::create(dir)?);
+    /// # let _ = hook;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn recording(every: Every, events: Events) -> StepCounter {
+        StepCounter::reporting(every, move |step, speed| {
+            info!("global_step/sec: {speed:.6}");
+            if let Err(why) = events.scalar(step, "global_step/sec", speed as f32) {
+                warn!(%why, "the speed could not be written down");
+            }
+        })
     }
 
     /// Tells the step and the speed to a function every so often.

@@ -1,21 +1,40 @@
 //! What happens around the steps of a [`MonitoredSession`](crate::MonitoredSession): stopping,
-//! saving, counting, logging, watching for numbers that are none.
+//! saving, counting, logging, watching for numbers that are none, tracing, feeding, waiting.
+//!
+//! | here | TensorFlow |
+//! | --- | --- |
+//! | [`StopAtStep`] | `StopAtStepHook` |
+//! | [`Checkpoints`], [`SaveListener`] | `CheckpointSaverHook`, `CheckpointSaverListener` |
+//! | [`Summaries`] | `SummarySaverHook` |
+//! | [`StepCounter`] | `StepCounterHook` |
+//! | [`LogTensors`] | `LoggingTensorHook` |
+//! | [`NanGuard`] | `NanTensorHook` |
+//! | [`FinalFetch`] | `FinalOpsHook` |
+//! | [`Feed`] | `FeedFnHook` |
+//! | [`WaitForStep`] | `GlobalStepWaiterHook` |
+//! | [`Profiler`] | `ProfilerHook` |
 
 mod checkpoint;
+mod feed;
 mod log;
 mod nan;
+mod profile;
 mod stop;
 mod summary;
 mod timer;
+mod wait;
 
-pub use checkpoint::Checkpoints;
+pub use checkpoint::{Checkpoints, SaveListener};
+pub use feed::Feed;
 pub use log::{LogTensors, StepCounter};
 pub use nan::NanGuard;
+pub use profile::Profiler;
 pub use stop::{FinalFetch, StopAtStep};
 pub use summary::Summaries;
+pub use wait::WaitForStep;
 
 use downpour_build::{DType, Graph, Result, Status, Tensor};
-use downpour_client::{Run, Session};
+use downpour_client::{Run, RunMetadata, Session};
 use std::sync::Arc;
 
 /// What a hook sees after a step.
@@ -24,6 +43,8 @@ pub struct Context<'a> {
     pub session: &'a Arc<Session>,
     /// All that was fetched; a hook's own fetches have the positions that [`Run::fetch`] gave.
     pub values: &'a [Tensor],
+    /// What each operation did, if the step was traced.
+    pub metadata: Option<&'a RunMetadata>,
     pub(crate) stop: &'a mut bool,
 }
 
@@ -41,6 +62,45 @@ impl Context<'_> {
 }
 
 /// Work around steps. Every method does nothing unless given.
+///
+/// ```
+/// use downpour::train::Supervision;
+/// use downpour::train::hooks::{Context, Hook};
+/// use downpour::{Graph, Output, Result, Run, Server, ServerConfig};
+///
+/// /// Stops when a loss is small enough.
+/// struct GoodEnough {
+///     loss: Output,
+///     enough: f32,
+///     position: usize,
+/// }
+///
+/// impl Hook for GoodEnough {
+///     fn before_run(&mut self, run: &mut Run) {
+///         self.position = run.fetch(&self.loss);
+///     }
+///
+///     fn after_run(&mut self, context: &mut Context<'_>) -> Result<()> {
+///         let loss = context.value(self.position)?.as_slice::<f32>().map(|v| v[0]);
+///         if loss.is_ok_and(|loss| loss < self.enough) {
+///             context.request_stop();
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(downpour::Init::value(8.0f32)).build();
+/// let halve = w.assign(&(&*w * 0.5));
+/// let hook = GoodEnough { loss: w.value().clone(), enough: 1.0, position: 0 };
+/// let mut session = Supervision::new(&server, &g).hook(hook).open()?;
+/// while !session.should_stop() {
+///     session.step().target(&halve).run()?;
+/// }
+/// assert!(session.raw()?.fetch(&w)?.scalar_value::<f32>()? < 1.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Hook: Send {
     /// Adds operations to the graph, before any session exists.
     fn begin(&mut self, _graph: &Graph) -> Result<()> {
@@ -49,6 +109,11 @@ pub trait Hook: Send {
 
     /// A session exists, the first or one after a loss.
     fn after_create(&mut self, _session: &Arc<Session>) -> Result<()> {
+        Ok(())
+    }
+
+    /// A step is about to be put together: the place to wait for something.
+    fn prepare(&mut self, _session: &Arc<Session>) -> Result<()> {
         Ok(())
     }
 

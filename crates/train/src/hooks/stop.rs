@@ -8,8 +8,27 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Stops when the shared count of steps reaches a number.
+///
+/// ```
+/// use downpour::train::hooks::StopAtStep;
+/// use downpour::train::{Supervision, global_step};
+/// use downpour::{Graph, Server, ServerConfig};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let count = global_step(&g).assign_add(&g.constant(1i64));
+/// for expected in [3, 6] {
+///     let mut session = Supervision::new(&server, &g).hook(StopAtStep::after(3)).open()?;
+///     while !session.should_stop() {
+///         session.step().target(&count).run()?;
+///     }
+///     assert_eq!(session.global_step()?, expected);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct StopAtStep {
-    last: i64,
+    last: Option<i64>,
+    /// How many steps from the beginning of training, where `last` is not known yet.
+    after: i64,
     step: Option<Output>,
     position: usize,
 }
@@ -18,7 +37,17 @@ impl StopAtStep {
     /// Stops at this step.
     pub fn new(last: i64) -> StopAtStep {
         StopAtStep {
-            last,
+            last: Some(last),
+            ..StopAtStep::after(0)
+        }
+    }
+
+    /// Stops so many steps after the one that training begins at; a loss in between changes
+    /// nothing of it.
+    pub fn after(steps: i64) -> StopAtStep {
+        StopAtStep {
+            last: None,
+            after: steps,
             step: None,
             position: 0,
         }
@@ -31,6 +60,13 @@ impl Hook for StopAtStep {
         Ok(())
     }
 
+    fn after_create(&mut self, session: &Arc<Session>) -> Result<()> {
+        if let (None, Some(step)) = (self.last, &self.step) {
+            self.last = Some(integer(&session.fetch(step)?)? + self.after);
+        }
+        Ok(())
+    }
+
     fn before_run(&mut self, run: &mut Run) {
         if let Some(step) = &self.step {
             self.position = run.fetch(step);
@@ -39,12 +75,12 @@ impl Hook for StopAtStep {
 
     fn after_run(&mut self, context: &mut Context<'_>) -> Result<()> {
         let seen = integer(context.value(self.position)?)?;
-        if seen + 1 < self.last {
+        let Some(last) = self.last.filter(|last| seen + 1 >= *last) else {
             return Ok(());
-        }
+        };
         // What was fetched may be the count of before the step.
         if let Some(step) = &self.step
-            && integer(&context.session.fetch(step)?)? >= self.last
+            && integer(&context.session.fetch(step)?)? >= last
         {
             context.request_stop();
         }

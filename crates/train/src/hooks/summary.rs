@@ -68,6 +68,10 @@ impl Hook for Summaries {
         self.last = integer(context.value(self.positions.0)?)?;
         let now = Instant::now();
         if let Some(position) = self.positions.1 {
+            // What was fetched may be the count of before the step.
+            if let Some(step) = &self.step {
+                self.last = integer(&context.session.fetch(step)?)?;
+            }
             self.events.summary(self.last, context.value(position)?)?;
             self.timer.happened(self.last + 1, now);
         }
