@@ -5,6 +5,9 @@
 use downpour_build::{Graph, Init, Operation, Output, Result, Status, Variable};
 use downpour_client::Session;
 
+/// Name of the variable that holds the chief's word.
+const WORD: &str = "ready/word";
+
 /// Asks all tasks which variables have values.
 pub(crate) struct Ready {
     names: Vec<String>,
@@ -21,11 +24,11 @@ impl Ready {
         let home = step.handle().operation();
         let (word, give, take_back) = graph.without_control(|| {
             graph.with_colocation(&home, || {
-                let word = graph
-                    .variable("ready/word")
-                    .absolute()
-                    .init(Init::value(false));
-                let word = word.trainable(false).saved(false).build();
+                // A graph that was supervised before keeps its word: its model goes on.
+                let word = graph.find_variable(WORD).unwrap_or_else(|_| {
+                    let word = graph.variable(WORD).absolute().init(Init::value(false));
+                    word.trainable(false).saved(false).build()
+                });
                 let say = |value: bool| word.assign(&graph.constant(value));
                 (word.value().clone(), say(true), say(false))
             })
