@@ -89,7 +89,9 @@ pub(crate) struct Inner {
     devices: Vec<DeviceRule>,
     controls: Vec<ControlFrame>,
     colocate: Vec<NodeId>,
-    collections: BTreeMap<String, Vec<Endpoint>>,
+    pub(crate) collections: BTreeMap<String, Vec<Endpoint>>,
+    /// Values of other crates, found by their type.
+    pub(crate) attached: Vec<Arc<dyn std::any::Any + Send + Sync>>,
     pub(crate) variables: Vec<crate::variable::Shared>,
     pub(crate) partitioned: Vec<crate::PartitionedVariable>,
     pub(crate) sharing: Option<crate::scope::Sharing>,
@@ -338,24 +340,6 @@ impl Graph {
     /// Sets the graph's seed: random operations without a seed of their own then repeat.
     pub fn set_seed(&self, seed: i64) {
         self.inner.lock().seed = Some(seed);
-    }
-
-    /// Adds a tensor to a named collection.
-    pub fn add_to_collection(&self, collection: &str, output: &Output) {
-        let mut inner = self.inner.lock();
-        let members = inner.collections.entry(collection.to_owned()).or_default();
-        members.push(output.endpoint());
-    }
-
-    /// The tensors of a named collection, in the order they were added.
-    pub fn collection(&self, collection: &str) -> Vec<Output> {
-        let inner = self.inner.lock();
-        let members = inner.collections.get(collection);
-        members
-            .into_iter()
-            .flatten()
-            .map(|&at| Output::new(self.clone(), at))
-            .collect()
     }
 
     /// Adds the nodes and functions of a graph in TensorFlow's form, under the current scope's

@@ -19,6 +19,7 @@
 mod body;
 mod check;
 mod clip;
+mod collection;
 mod definition;
 mod embedding;
 mod flow;

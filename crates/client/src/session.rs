@@ -224,8 +224,10 @@ impl Session {
     }
 }
 
-impl Drop for Session {
-    fn drop(&mut self) {
+impl Session {
+    /// Closes the session without waiting for the master's answer, which may never come; running
+    /// steps end, and further ones fail.
+    pub fn abandon(&self) {
         let request = CloseSessionRequest {
             session_handle: self.handle.clone(),
         };
@@ -234,6 +236,12 @@ impl Drop for Session {
             // A master that is gone has forgotten the session already.
             let _ = farewell.await;
         });
+    }
+}
+
+impl Drop for Session {
+    fn drop(&mut self) {
+        self.abandon();
     }
 }
 

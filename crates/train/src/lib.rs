@@ -2,25 +2,36 @@
 //! and sessions that `client` runs.
 
 mod average;
+mod coordinator;
+mod creator;
+mod election;
 mod events;
 pub mod hooks;
 mod monitored;
 mod optimizer;
+mod queue;
 mod ready;
+mod runner;
 mod saver;
 mod schedule;
+mod supervision;
 mod sync;
 mod timeline;
 
 pub use average::ExponentialMovingAverage;
+pub use coordinator::Coordinator;
+pub use election::{Appointed, Election, LeaseElection};
 pub use events::Events;
-pub use monitored::{Every, MonitoredSession, MonitoredStep, Supervision};
+pub use monitored::{Every, MonitoredSession, MonitoredStep};
 pub use optimizer::{
     Adadelta, Adagrad, AdagradDa, Adam, Ftrl, GradientDescent, Minimize, Momentum, Optimizer,
     ProximalAdagrad, ProximalGradientDescent, Rate, RmsProp, Slots, Update, global_step,
     weight_decay,
 };
+pub use queue::{Queue, QueueBuilder};
+pub use runner::QueueRunner;
 pub use saver::{Saver, SaverBuilder, latest_checkpoint, read_checkpoint};
 pub use schedule::Schedule;
+pub use supervision::Supervision;
 pub use sync::{SyncHook, SyncReplicas, SyncTraining};
 pub use timeline::chrome_trace;

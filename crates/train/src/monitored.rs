@@ -1,33 +1,22 @@
-//! A session that looks after itself: the chief initialises or restores, others wait for it;
-//! hooks run around every step; when a task is lost, a new session is made and the step repeated.
+//! A session that looks after itself: hooks run around every step, queues are filled beside them,
+//! and when a task is lost, a new session is made and the step repeated.
+//!
+//! Invariant: a step that was done is never repeated, whatever is lost after it.
 
-use crate::hooks::{Checkpoints, Context, Hook, SaveListener};
-use crate::ready::Ready;
-use crate::saver::Saver;
-use downpour_build::{Code, Graph, Operation, Output, Result, Status};
-use downpour_client::{Outcome, Run, Runner, Session, SessionOptions, Step, Target};
+use crate::coordinator::Coordinator;
+use crate::creator::Creator;
+use crate::election::Election;
+use crate::hooks::{Context, Hook};
+use crate::runner::Registered;
+use downpour_build::{Code, Output, Result, Status};
+use downpour_client::{Outcome, Run, Runner, Session, Step};
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::time::Duration;
 use tracing::{info, warn};
 
-/// First and longest pause between attempts to reach a cluster.
-const PAUSES: (Duration, Duration) = (Duration::from_millis(50), Duration::from_secs(2));
-
-/// How training is supervised.
-#[must_use = "a session is made by `open`"]
-pub struct Supervision {
-    graph: Graph,
-    target: Target,
-    options: SessionOptions,
-    is_chief: bool,
-    dir: Option<String>,
-    save_every: Every,
-    keep: usize,
-    patience: Duration,
-    hooks: Vec<Box<dyn Hook>>,
-    listeners: Vec<Box<dyn SaveListener>>,
-    init: Option<Operation>,
-}
+/// How long the threads of a lost session may take to notice.
+const FAREWELL: Duration = Duration::from_secs(2);
 
 /// After how much time or how many steps something happens again.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -40,233 +29,143 @@ pub enum Every {
     Never,
 }
 
-impl Supervision {
-    /// Supervises training of a graph by the chief, on this master.
-    pub fn new(target: impl Into<Target>, graph: &Graph) -> Supervision {
-        Supervision {
-            graph: graph.clone(),
-            target: target.into(),
-            options: SessionOptions::new(),
-            is_chief: true,
-            dir: None,
-            save_every: Every::Time(Duration::from_secs(600)),
-            keep: 5,
-            patience: Duration::from_secs(7200),
-            hooks: Vec::new(),
-            listeners: Vec::new(),
-            init: None,
+/// A hook, and whose it is.
+pub(crate) struct Duty {
+    pub(crate) hook: Box<dyn Hook>,
+    chief_only: bool,
+    /// Whether it knows the session as it is now.
+    knows: bool,
+}
+
+impl Duty {
+    /// A hook of every worker.
+    pub(crate) fn all(hook: Box<dyn Hook>) -> Duty {
+        Duty {
+            hook,
+            chief_only: false,
+            knows: false,
         }
     }
 
-    /// Whether this worker initialises, restores and saves the model; the others wait for it.
-    pub fn chief(mut self, is_chief: bool) -> Supervision {
-        self.is_chief = is_chief;
-        self
-    }
-
-    /// How sessions are opened.
-    pub fn options(mut self, options: SessionOptions) -> Supervision {
-        self.options = options;
-        self
-    }
-
-    /// Where checkpoints are restored from and saved to.
-    pub fn checkpoints(mut self, dir: impl Into<String>, every: Every) -> Supervision {
-        self.dir = Some(dir.into());
-        self.save_every = every;
-        self
-    }
-
-    /// How many checkpoints stay; 0 keeps all.
-    pub fn keep(mut self, count: usize) -> Supervision {
-        self.keep = count;
-        self
-    }
-
-    /// How long to wait for the cluster and the chief, at the beginning and after a loss.
-    pub fn patience(mut self, patience: Duration) -> Supervision {
-        self.patience = patience;
-        self
-    }
-
-    /// What happens around every step.
-    pub fn hook(self, hook: impl Hook + 'static) -> Supervision {
-        self.boxed_hook(Box::new(hook))
-    }
-
-    /// As [`Self::hook`], for one that is boxed already.
-    pub fn boxed_hook(mut self, hook: Box<dyn Hook>) -> Supervision {
-        self.hooks.push(hook);
-        self
-    }
-
-    /// Tells someone of every checkpoint that this session saves.
-    pub fn listener(mut self, listener: impl SaveListener + 'static) -> Supervision {
-        self.listeners.push(Box::new(listener));
-        self
-    }
-
-    /// Runs this instead of the variables' own initializers.
-    pub fn init(mut self, init: &Operation) -> Supervision {
-        self.init = Some(init.clone());
-        self
-    }
-
-    /// Waits until the model is ready; a session on it.
-    pub fn open(mut self) -> Result<MonitoredSession> {
-        let step = crate::global_step(&self.graph);
-        for hook in &mut self.hooks {
-            hook.begin(&self.graph)?;
+    /// A hook of the chief.
+    pub(crate) fn chiefs(hook: Box<dyn Hook>) -> Duty {
+        Duty {
+            chief_only: true,
+            ..Duty::all(hook)
         }
-        let ready = Ready::new(&self.graph);
-        let init = match self.init {
-            Some(init) => init,
-            None => self.graph.initialize_variables(),
-        };
-        let unsaved: Vec<Operation> = {
-            let all = self.graph.variables().into_iter();
-            let unsaved = all.filter(|v| !v.is_saved());
-            unsaved.map(|v| v.initializer().clone()).collect()
-        };
-        let init_unsaved = self.graph.group("init_unsaved", &unsaved);
-        let saver = match (&self.dir, self.is_chief) {
-            (Some(_), true) => {
-                let saver = Saver::builder(&self.graph).keep(self.keep);
-                Some(Arc::new(saver.build()?))
-            }
-            _ => None,
-        };
-        if let (Some(dir), Some(saver)) = (&self.dir, &saver) {
-            let hook = Checkpoints::new(saver.clone(), dir, self.save_every);
-            let mut hook = hook.listeners(self.listeners);
-            hook.begin(&self.graph)?;
-            self.hooks.insert(0, Box::new(hook));
-        }
-        let mut session = MonitoredSession {
-            creator: Creator {
-                ready,
-                graph: self.graph.clone(),
-                target: self.target,
-                options: self.options,
-                is_chief: self.is_chief,
-                dir: self.dir,
-                patience: self.patience,
-                saver,
-                init,
-                init_unsaved,
-            },
-            hooks: self.hooks,
-            step: step.value().clone(),
-            session: None,
-            stop: false,
-            losses: 0,
-        };
-        self.graph.check()?;
-        session.recovering(|_, _| Ok(()))?;
-        Ok(session)
     }
 }
 
-/// What makes a session ready to train, again after each loss.
-struct Creator {
-    graph: Graph,
-    target: Target,
-    options: SessionOptions,
-    is_chief: bool,
-    dir: Option<String>,
-    patience: Duration,
-    saver: Option<Arc<Saver>>,
-    ready: Ready,
-    init: Operation,
-    /// Gives first values to what checkpoints do not keep.
-    init_unsaved: Operation,
+/// A session, and the threads that live as long as it does.
+struct Live {
+    session: Arc<Session>,
+    threads: Coordinator,
+    /// Nobody will use the session any more: it need not be left in order.
+    lost: Arc<AtomicBool>,
 }
 
-impl Creator {
-    /// Tries until the model is ready or patience ends.
-    fn create(&self) -> Result<Session> {
-        let start = Instant::now();
-        let mut pause = PAUSES.0;
-        let mut told = false;
-        loop {
-            let problem = match self.attempt() {
-                Ok(Ok(session)) => return Ok(session),
-                Ok(Err(missing)) => Status::unavailable(format!(
-                    "the chief has not initialised the model yet; without a value: {}",
-                    missing.join(", ")
-                )),
-                Err(e) if is_loss(&e) => e,
-                Err(e) => return Err(e),
-            };
-            if start.elapsed() + pause > self.patience {
-                return Err(Status::deadline_exceeded(format!(
-                    "the model was not ready after {:?}: {}",
-                    self.patience, problem.message
-                )));
-            }
-            if !told && start.elapsed() > Duration::from_secs(2) {
-                info!(%problem, "waiting");
-                told = true;
-            }
-            std::thread::sleep(pause);
-            pause = (pause * 2).min(PAUSES.1);
-        }
-    }
-
-    /// A session on a ready model, or which variables have no value.
-    fn attempt(&self) -> Result<Result<Session, Vec<String>>> {
-        let session = self.options.clone().open(&self.target, &self.graph)?;
-        let missing = self.ready.missing(&session)?;
-        if missing.is_empty() {
-            return Ok(Ok(session));
-        }
-        if !self.is_chief {
-            return Ok(Err(missing));
-        }
-        self.ready.take_word_back(&session)?;
-        // A task that lost its variables makes all go back to the same checkpoint: parts of
-        // different ages would be no model.
-        let restored = match (&self.saver, &self.dir) {
-            (Some(saver), Some(dir)) => saver.restore_latest(&session, dir)?,
-            _ => None,
+impl Live {
+    /// Starts what fills queues, and what wakes those who wait at them when it is time to stop.
+    fn start(session: Arc<Session>, threads: Coordinator, runners: &[Registered]) -> Result<Live> {
+        let live = Live {
+            session,
+            threads,
+            lost: Arc::default(),
         };
-        if restored.is_some() {
-            session.run(&self.init_unsaved)?;
-        } else {
-            let shared = self.graph.saved_variables().len();
-            let lost = self.ready.without_value(&session)?.len();
-            if (1..shared).contains(&lost) {
-                warn!("variables were lost and there is no checkpoint: training begins anew");
-            }
-            session.run(&self.init)?;
+        if runners.is_empty() {
+            return Ok(live);
         }
-        match self.ready.without_value(&session)? {
-            none if none.is_empty() => {
-                self.ready.give_word(&session)?;
-                Ok(Ok(session))
-            }
-            missing => Err(Status::failed_precondition(format!(
-                "initialising did not give values to {}",
-                missing.join(", ")
-            ))),
+        for runner in runners {
+            runner.start(&live.session, &live.threads)?;
         }
+        let (session, lost) = (live.session.clone(), live.lost.clone());
+        let runners = runners.to_vec();
+        live.threads.spawn("close queues", move |threads| {
+            while !threads.wait_for_stop(Duration::from_secs(3600)) {}
+            let is_lost = threads.error().is_some_and(|e| is_loss(&e));
+            if is_lost || lost.load(Ordering::Acquire) {
+                // Queues that outlive the session go on with the next one.
+                session.abandon();
+                return Ok(());
+            }
+            for runner in &runners {
+                runner.cancel(&session);
+            }
+            Ok(())
+        })?;
+        Ok(live)
+    }
+}
+
+impl Drop for Live {
+    fn drop(&mut self) {
+        self.lost.store(true, Ordering::Release);
+        self.threads.request_stop();
     }
 }
 
 /// A session for training.
 pub struct MonitoredSession {
     creator: Creator,
-    hooks: Vec<Box<dyn Hook>>,
+    election: Box<dyn Election>,
+    hooks: Vec<Duty>,
     step: Output,
-    session: Option<Arc<Session>>,
+    live: Option<Live>,
+    is_chief: bool,
     stop: bool,
     losses: usize,
+    coordinator: Coordinator,
+    grace: Duration,
+    start_runners: bool,
 }
 
 impl MonitoredSession {
-    /// Whether a hook, or the end of data, has asked to stop.
+    pub(crate) fn new(
+        creator: Creator,
+        election: Box<dyn Election>,
+        hooks: Vec<Duty>,
+        step: &Output,
+    ) -> MonitoredSession {
+        MonitoredSession {
+            creator,
+            election,
+            hooks,
+            step: step.clone(),
+            live: None,
+            is_chief: false,
+            stop: false,
+            losses: 0,
+            coordinator: Coordinator::new(),
+            grace: Duration::ZERO,
+            start_runners: true,
+        }
+    }
+
+    /// Beside these threads.
+    pub(crate) fn beside(
+        mut self,
+        coordinator: Coordinator,
+        grace: Duration,
+        start_runners: bool,
+    ) -> MonitoredSession {
+        self.coordinator = coordinator;
+        self.grace = grace;
+        self.start_runners = start_runners;
+        self
+    }
+
+    /// With its first session made.
+    pub(crate) fn begun(mut self) -> Result<MonitoredSession> {
+        self.recovering(|_, _| Ok(()))?;
+        Ok(self)
+    }
+
+    /// Whether a hook or a thread beside training has asked to stop. When that was because of an
+    /// error, the next step returns it instead.
     pub fn should_stop(&self) -> bool {
-        self.stop
+        let stopped = |threads: &Coordinator| threads.should_stop() && threads.error().is_none();
+        let live = self.live.as_ref().map(|live| &live.threads);
+        self.stop || stopped(&self.coordinator) || live.is_some_and(stopped)
     }
 
     /// Asks to stop.
@@ -279,10 +178,20 @@ impl MonitoredSession {
         self.losses
     }
 
+    /// Whether this worker was the chief when it last looked.
+    pub fn is_chief(&self) -> bool {
+        self.is_chief
+    }
+
+    /// The threads that stop with this session.
+    pub fn coordinator(&self) -> &Coordinator {
+        &self.coordinator
+    }
+
     /// The session as it is now, for steps that no hook shall see.
     pub fn raw(&mut self) -> Result<Arc<Session>> {
-        match &self.session {
-            Some(session) => Ok(session.clone()),
+        match &self.live {
+            Some(live) => Ok(live.session.clone()),
             None => self.reopen(),
         }
     }
@@ -299,68 +208,163 @@ impl MonitoredSession {
         crate::hooks::integer(&value)
     }
 
-    /// Ends training: hooks do their last work and the session is closed.
+    /// Repeats `body`, which runs a step or several, until it is time to stop or the data has
+    /// ended (`OUT_OF_RANGE`); then ends training.
+    pub fn train(
+        mut self,
+        mut body: impl FnMut(&mut MonitoredSession) -> Result<()>,
+    ) -> Result<()> {
+        while !self.should_stop() {
+            match body(&mut self) {
+                Err(e) if e.code == Code::OutOfRange => break,
+                outcome => outcome?,
+            }
+        }
+        self.close()
+    }
+
+    /// Ends training: hooks do their last work, threads beside it end, and the session is closed.
     pub fn close(mut self) -> Result<()> {
         let session = self.raw()?;
-        let mut outcome = Ok(());
-        for hook in &mut self.hooks {
-            outcome = outcome.and(hook.end(&session));
+        let mut outcome = match self.failure() {
+            Some(Failure::Fatal(error)) => Err(error),
+            _ => Ok(()),
+        };
+        if outcome.is_ok() {
+            self.follow_election(&session)?;
+            for duty in self.hooks.iter_mut().filter(|duty| duty.knows) {
+                outcome = outcome.and(duty.hook.end(&session));
+            }
+        }
+        self.election.resign();
+        for threads in [
+            self.live.as_ref().map(|live| &live.threads),
+            Some(&self.coordinator),
+        ] {
+            let Some(threads) = threads else { continue };
+            threads.request_stop();
+            match threads.join(self.grace) {
+                // What the threads of a session met is told by its steps.
+                Err(why) if why.code == Code::DeadlineExceeded => warn!(%why, "training ends"),
+                ended => outcome = outcome.and(ended.or_else(unless_loss)),
+            }
         }
         outcome
     }
 
-    fn reopen(&mut self) -> Result<Arc<Session>> {
-        let session = Arc::new(self.creator.create()?);
-        for hook in &mut self.hooks {
-            hook.after_create(&session)?;
+    /// What a thread beside training has met.
+    fn failure(&self) -> Option<Failure> {
+        if let Some(error) = self.coordinator.error() {
+            return Some(Failure::Fatal(error));
         }
-        self.session = Some(session.clone());
+        let error = self.live.as_ref()?.threads.error()?;
+        Some(Failure::from(error))
+    }
+
+    fn reopen(&mut self) -> Result<Arc<Session>> {
+        let session = self
+            .creator
+            .create(&mut *self.election, &self.coordinator)?;
+        let session = Arc::new(session);
+        for duty in &mut self.hooks {
+            duty.knows = false;
+        }
+        self.follow_election(&session)?;
+        let runners = match self.start_runners {
+            true => Registered::of(session.graph()),
+            false => Vec::new(),
+        };
+        let threads = self.coordinator.child();
+        self.live = Some(Live::start(session.clone(), threads, &runners)?);
         Ok(session)
+    }
+
+    /// Looks who is chief, and lets hooks begin and end accordingly.
+    fn follow_election(&mut self, session: &Arc<Session>) -> Result<()> {
+        let is_chief = self.election.is_chief();
+        if is_chief != self.is_chief {
+            let word = if is_chief { "is" } else { "is no longer" };
+            info!("this worker {word} the chief");
+            self.is_chief = is_chief;
+        }
+        for duty in &mut self.hooks {
+            let wanted = is_chief || !duty.chief_only;
+            if wanted && !duty.knows {
+                duty.hook.after_create(session)?;
+            }
+            duty.knows = wanted;
+        }
+        Ok(())
+    }
+
+    /// Gets over a loss; returns anything else.
+    fn survive(&mut self, failure: Failure) -> Result<()> {
+        match failure {
+            Failure::Loss(why) => {
+                self.lose(&why);
+                Ok(())
+            }
+            Failure::Fatal(why) => Err(why),
+        }
+    }
+
+    /// Lets the session go, so that a new one is made.
+    fn lose(&mut self, why: &Status) {
+        warn!(%why, "a task was lost: making a new session");
+        self.losses += 1;
+        if let Some(live) = self.live.take() {
+            let threads = live.threads.clone();
+            drop(live);
+            if let Err(why) = threads.join(FAREWELL).or_else(unless_loss) {
+                info!(%why, "threads of the lost session");
+            }
+        }
     }
 
     /// Repeats `body` on new sessions until no task is lost meanwhile.
     fn recovering<T>(
         &mut self,
-        mut body: impl FnMut(&Arc<Session>, &mut [Box<dyn Hook>]) -> Result<T>,
+        mut body: impl FnMut(&Arc<Session>, &mut [Duty]) -> Result<T>,
     ) -> Result<T> {
         loop {
-            let session = self.raw();
-            let outcome = session.and_then(|session| body(&session, &mut self.hooks));
-            match outcome {
-                Err(e) if is_loss(&e) => {
-                    warn!(%e, "a task was lost: making a new session");
-                    self.losses += 1;
-                    self.session = None;
+            let failure = match self.failure() {
+                Some(failure) => failure,
+                None => {
+                    let outcome = self.raw().and_then(|session| {
+                        self.follow_election(&session)?;
+                        body(&session, &mut self.hooks)
+                    });
+                    match outcome {
+                        Err(e) => Failure::from(e),
+                        outcome => return outcome,
+                    }
                 }
-                outcome => return outcome,
-            }
+            };
+            self.survive(failure)?;
         }
     }
 
     fn execute(&mut self, run: &Run) -> Result<Outcome> {
         loop {
             let session = self.recovering(|session, hooks| {
-                let mut hooks = hooks.iter_mut();
-                hooks.try_for_each(|hook| hook.prepare(session))?;
+                let mut known = hooks.iter_mut().filter(|duty| duty.knows);
+                known.try_for_each(|duty| duty.hook.prepare(session))?;
                 Ok(session.clone())
             })?;
             let mut run = run.clone();
-            for hook in &mut self.hooks {
-                hook.before_run(&mut run);
+            for duty in self.hooks.iter_mut().filter(|duty| duty.knows) {
+                duty.hook.before_run(&mut run);
             }
             match session.perform(&run) {
-                Err(e) if is_loss(&e) => {
-                    warn!(%e, "a task was lost: making a new session");
-                    self.losses += 1;
-                    self.session = None;
+                // A thread that failed may have been why.
+                Err(e) => {
+                    let failure = self.failure().unwrap_or(Failure::from(e));
+                    self.survive(failure)?;
                 }
-                Err(e) => return Err(e),
                 Ok(done) => match self.after(&session, &done) {
                     Err(e) if is_loss(&e) => {
                         // The step itself is done: it must not be repeated.
-                        warn!(%e, "a task was lost after a step: making a new session");
-                        self.losses += 1;
-                        self.session = None;
+                        self.lose(&e);
                         return Ok(done);
                     }
                     Err(e) => return Err(e),
@@ -371,22 +375,56 @@ impl MonitoredSession {
     }
 
     fn after(&mut self, session: &Arc<Session>, done: &Outcome) -> Result<()> {
+        // A step may have outlasted a term of office: who is no longer chief must not save.
+        let is_chief = self.election.is_chief();
         let mut context = Context {
             session,
             values: &done.values,
             metadata: done.metadata.as_ref(),
             stop: &mut self.stop,
         };
-        for hook in &mut self.hooks {
-            hook.after_run(&mut context)?;
+        let serves = |duty: &&mut Duty| duty.knows && (is_chief || !duty.chief_only);
+        for duty in self.hooks.iter_mut().filter(serves) {
+            duty.hook.after_run(&mut context)?;
         }
         Ok(())
+    }
+}
+
+/// Training that ends, however it does, takes the threads beside it along.
+impl Drop for MonitoredSession {
+    fn drop(&mut self) {
+        self.coordinator.request_stop();
+    }
+}
+
+/// Why a step did not run.
+enum Failure {
+    /// A task was lost: a new session may do it.
+    Loss(Status),
+    /// No other session would do better.
+    Fatal(Status),
+}
+
+impl From<Status> for Failure {
+    fn from(error: Status) -> Failure {
+        match is_loss(&error) {
+            true => Failure::Loss(error),
+            false => Failure::Fatal(error),
+        }
     }
 }
 
 /// Whether an error means that a task was lost and the step may be tried on a new session.
 pub(crate) fn is_loss(error: &Status) -> bool {
     matches!(error.code, Code::Aborted | Code::Unavailable)
+}
+
+fn unless_loss(error: Status) -> Result<()> {
+    match is_loss(&error) {
+        true => Ok(()),
+        false => Err(error),
+    }
 }
 
 /// A step about to run, with hooks around it.

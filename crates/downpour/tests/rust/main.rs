@@ -1,8 +1,10 @@
 //! Graphs built, differentiated and trained from Rust, on real servers.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod election;
 mod hooks;
 mod placement;
+mod queues;
 mod summaries;
 mod supervision;
 mod sync;

@@ -1,0 +1,157 @@
+//! The chief is lost, and another worker takes over its duties.
+
+use downpour::train::hooks::{SaveListener, StopAtStep};
+use downpour::train::{
+    Every, LeaseElection, MonitoredSession, Supervision, global_step, latest_checkpoint,
+    read_checkpoint,
+};
+use downpour::{Graph, Init, LocalCluster, Operation, Result, Session, SessionOptions};
+use std::sync::{Arc, Barrier, Mutex};
+use std::time::Duration;
+
+/// Long enough for a chief on a busy machine.
+const LEASE: Duration = Duration::from_secs(2);
+/// So short that it does not matter who loses it.
+const SHORT: Duration = Duration::from_millis(500);
+
+/// Writes down who saved which step.
+#[derive(Clone, Default)]
+struct Saves(Arc<Mutex<Vec<(usize, i64)>>>);
+
+struct By(usize, Saves);
+
+impl SaveListener for By {
+    fn after_save(&mut self, _: &Arc<Session>, step: i64, _: &str) -> Result<bool> {
+        self.1.0.lock().unwrap().push((self.0, step));
+        Ok(false)
+    }
+}
+
+struct Worker {
+    session: MonitoredSession,
+    train: Operation,
+}
+
+impl Worker {
+    fn open(
+        cluster: &LocalCluster,
+        task: usize,
+        dir: &str,
+        lease: Duration,
+        saves: &Saves,
+    ) -> Worker {
+        let g = Graph::new();
+        let train = g.with_device("/job:ps/task:0", || {
+            let step = global_step(&g);
+            let witness = g.variable("witness").init(Init::value(0i64));
+            let witness = witness.trainable(false).build();
+            let one = g.constant(1i64);
+            g.group("both", &[step.assign_add(&one), witness.assign_add(&one)])
+        });
+        let own = format!("/job:worker/task:{task}");
+        let session = Supervision::new(&cluster.workers()[task], &g)
+            .election(LeaseElection::new(dir, &own, lease))
+            .options(SessionOptions::new().device_filters(["/job:ps".to_owned(), own]))
+            .checkpoints(dir, Every::Steps(10))
+            .patience(Duration::from_secs(60))
+            .listener(By(task, saves.clone()))
+            .hook(StopAtStep::new(600))
+            .open()
+            .unwrap();
+        Worker { session, train }
+    }
+
+    fn step(&mut self) {
+        self.session.step().target(&self.train).run().unwrap();
+        std::thread::sleep(Duration::from_millis(5));
+    }
+}
+
+#[test]
+fn another_worker_saves_and_restores_when_the_chief_is_gone() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().to_str().unwrap();
+    let mut cluster = LocalCluster::start(1, 2).unwrap();
+    let saves = Saves::default();
+    let mut chief = Worker::open(&cluster, 0, dir, LEASE, &saves);
+    let mut other = Worker::open(&cluster, 1, dir, LEASE, &saves);
+    assert!(chief.session.is_chief() && !other.session.is_chief());
+    while chief.session.global_step().unwrap() < 30 {
+        chief.step();
+        other.step();
+    }
+    // Killed: it beats no more, and tells nobody.
+    drop(chief);
+    while !other.session.is_chief() {
+        other.session.global_step().unwrap();
+        std::thread::sleep(LEASE / 20);
+    }
+    let took_over = other.session.global_step().unwrap();
+    // The new chief restores what a lost task forgot.
+    for _ in 0..20 {
+        other.step();
+    }
+    cluster.restart_ps(0).unwrap();
+    for _ in 0..20 {
+        other.step();
+    }
+    assert!(other.session.losses() > 0);
+    other.session.request_stop();
+    let end = other.session.global_step().unwrap();
+    other.session.close().unwrap();
+    let saved = latest_checkpoint(dir).unwrap().unwrap();
+    let [step, witness] = ["global_step", "witness"]
+        .map(|name| read_checkpoint(&saved, name).unwrap())
+        .map(|value| value.scalar_value::<i64>().unwrap());
+    assert_eq!((step, witness), (end, end));
+    let saves = saves.0.lock().unwrap();
+    assert!(saves.iter().any(|(task, _)| *task == 0));
+    let by_other: Vec<i64> = saves.iter().filter(|s| s.0 == 1).map(|s| s.1).collect();
+    assert!(
+        by_other.iter().all(|step| *step + 1 >= took_over.min(30)),
+        "{saves:?}"
+    );
+    assert_eq!(by_other.last(), Some(&end));
+}
+
+#[test]
+fn a_chief_that_comes_back_finds_another_and_both_train_to_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let dir = dir.path().to_str().unwrap();
+    let cluster = LocalCluster::start(1, 3).unwrap();
+    let (saves, begun) = (Saves::default(), Barrier::new(3));
+    std::thread::scope(|scope| {
+        let (cluster, saves, begun) = (&cluster, &saves, &begun);
+        for task in 0..3 {
+            scope.spawn(move || {
+                let mut worker = Worker::open(cluster, task, dir, SHORT, saves);
+                begun.wait();
+                let first = worker.session.is_chief();
+                for _ in 0..20 {
+                    worker.step();
+                }
+                if first {
+                    // Lost, and back after a while; the others never stop.
+                    drop(worker);
+                    std::thread::sleep(2 * SHORT);
+                    worker = Worker::open(cluster, task, dir, SHORT, saves);
+                }
+                while !worker.session.should_stop() {
+                    worker.step();
+                }
+                worker.session.close().unwrap();
+            });
+        }
+    });
+    let saved = latest_checkpoint(dir).unwrap().unwrap();
+    let [step, witness] = ["global_step", "witness"]
+        .map(|name| read_checkpoint(&saved, name).unwrap())
+        .map(|value| value.scalar_value::<i64>().unwrap());
+    assert!(
+        step >= 600 && (witness - step).abs() <= 2,
+        "{step} {witness}"
+    );
+    let saves = saves.0.lock().unwrap();
+    let tasks: std::collections::BTreeSet<usize> = saves.iter().map(|s| s.0).collect();
+    assert!(tasks.len() >= 2, "only one was ever chief: {saves:?}");
+}
