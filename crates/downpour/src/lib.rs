@@ -4,6 +4,7 @@
 //! devices and kernels behind one address. A stock TensorFlow client connects to it with
 //! `tf.compat.v1.Session("grpc://host:port")`.
 
+mod draws;
 mod ending;
 mod machine;
 pub mod mnist;
@@ -20,6 +21,7 @@ pub use downpour_net::{
 };
 pub use downpour_runtime::{Console, Stream};
 pub use downpour_train as train;
+pub use draws::Draws;
 pub use ending::{DONE_GRACE, EndConfig, EndReason, WhenDone};
 pub use running::{LocalCluster, RunningServer};
 pub use server::{Server, ServerConfig, ServerError};

@@ -1,21 +1,33 @@
-//! The MNIST images that ship with the project: what examples and the demo train on.
+//! The MNIST images that ship with the project, and what every classifier of them has in common:
+//! what examples and the demo train on.
 
-use downpour_build::{Result, Status, Tensor};
+use crate::Draws;
+use downpour_build::{DType, Graph, Operation, Output, Result, Status, Tensor};
+use downpour_client::Session;
 use downpour_formats::LocalStorage;
 use downpour_formats::record::Compression;
 use downpour_formats::storage::join;
 use downpour_formats::stream::ByteStream;
+use downpour_train::MonitoredSession;
+use std::sync::Arc;
 
 /// Pixels of an image.
 pub const PIXELS: usize = 784;
 
-/// Images and what they show.
+/// Images to test a model with in one step: all at once would need much memory.
+const TESTED_AT_ONCE: usize = 1000;
+
+/// Images and what they show. A copy or a share of them shares their memory.
 #[derive(Clone)]
 pub struct Images {
-    /// Grey values from 0 to 1, [`PIXELS`] for each image.
-    pixels: Vec<f32>,
+    /// Grey values from 0 to 255, [`PIXELS`] for each image.
+    pixels: Arc<[u8]>,
     /// Digits.
-    labels: Vec<i32>,
+    labels: Arc<[u8]>,
+    /// These are the ones from here,
+    first: usize,
+    /// so far apart.
+    stride: usize,
 }
 
 /// Images to train with and images to test with.
@@ -60,22 +72,25 @@ impl Images {
             ));
         }
         Ok(Images {
-            pixels: pixels.iter().map(|p| f32::from(*p) / 255.0).collect(),
-            labels: labels.iter().map(|l| i32::from(*l)).collect(),
+            pixels: pixels.into(),
+            labels: labels.into(),
+            first: 0,
+            stride: 1,
         })
     }
 
     /// Number of images.
     pub fn len(&self) -> usize {
-        self.labels.len()
+        let all = self.labels.len();
+        all.saturating_sub(self.first).div_ceil(self.stride)
     }
 
     /// Whether there is none.
     pub fn is_empty(&self) -> bool {
-        self.labels.is_empty()
+        self.len() == 0
     }
 
-    /// All images `[n, 784]` and their labels `[n]`.
+    /// All images `[n, 784]`, grey values from 0 to 1, and their labels `[n]`.
     pub fn all(&self) -> (Tensor, Tensor) {
         self.at(0..self.len())
     }
@@ -84,8 +99,10 @@ impl Images {
     pub fn at(&self, positions: impl Iterator<Item = usize>) -> (Tensor, Tensor) {
         let (mut pixels, mut labels) = (Vec::new(), Vec::new());
         for i in positions {
-            pixels.extend_from_slice(&self.pixels[i * PIXELS..(i + 1) * PIXELS]);
-            labels.push(self.labels[i]);
+            let i = self.first + i * self.stride;
+            let image = &self.pixels[i * PIXELS..(i + 1) * PIXELS];
+            pixels.extend(image.iter().map(|p| f32::from(*p) / 255.0));
+            labels.push(i32::from(self.labels[i]));
         }
         let images = Tensor::vector(pixels);
         let flat = images.clone();
@@ -94,50 +111,108 @@ impl Images {
     }
 
     /// Batches without end, in an order that follows from the seed.
-    pub fn batches(&self, size: usize, seed: u64) -> Batches<'_> {
+    pub fn batches(&self, size: usize, seed: u64) -> Batches {
         Batches {
-            images: self,
+            images: self.clone(),
             size,
-            state: seed.wrapping_mul(0x9E37_79B9_7F4A_7C15) | 1,
+            draws: Draws::new(seed),
+            left: Vec::new(),
         }
     }
 
     /// Every `count`-th image from number `index`: a worker's own share.
     pub fn share(&self, index: usize, count: usize) -> Images {
-        let positions: Vec<usize> = (index..self.len()).step_by(count.max(1)).collect();
-        let mut share = Images {
-            pixels: Vec::with_capacity(positions.len() * PIXELS),
-            labels: Vec::with_capacity(positions.len()),
-        };
-        for i in positions {
-            let image = &self.pixels[i * PIXELS..(i + 1) * PIXELS];
-            share.pixels.extend_from_slice(image);
-            share.labels.push(self.labels[i]);
+        Images {
+            first: self.first + index * self.stride,
+            stride: self.stride * count.max(1),
+            ..self.clone()
         }
-        share
     }
 }
 
-/// Random batches.
-pub struct Batches<'a> {
-    images: &'a Images,
+/// Batches in random order: every image comes once before any comes again.
+pub struct Batches {
+    images: Images,
     size: usize,
-    state: u64,
+    draws: Draws,
+    left: Vec<usize>,
 }
 
-impl Batches<'_> {
+impl Batches {
     /// The next images and labels.
     pub fn next_batch(&mut self) -> (Tensor, Tensor) {
-        let n = self.images.len() as u64;
-        let mut draw = || {
-            // Marsaglia's xorshift: any order will do.
-            self.state ^= self.state << 13;
-            self.state ^= self.state >> 7;
-            self.state ^= self.state << 17;
-            (self.state % n) as usize
-        };
-        let positions: Vec<usize> = (0..self.size).map(|_| draw()).collect();
+        let mut positions = Vec::with_capacity(self.size);
+        while positions.len() < self.size && !self.images.is_empty() {
+            match self.left.pop() {
+                Some(position) => positions.push(position),
+                None => {
+                    self.left = (0..self.images.len()).collect();
+                    self.draws.shuffle(&mut self.left);
+                }
+            }
+        }
         self.images.at(positions.into_iter())
+    }
+}
+
+/// What a classifier of digits is fed with.
+#[derive(Clone, Debug)]
+pub struct Digits {
+    /// `[n, 784]`, grey values from 0 to 1.
+    pub images: Output,
+    /// `[n]`.
+    pub labels: Output,
+}
+
+impl Digits {
+    /// Placeholders called `images` and `labels`.
+    pub fn placeholders(g: &Graph) -> Digits {
+        Digits {
+            images: g.placeholder("images", DType::Float, [None, Some(PIXELS)]),
+            labels: g.placeholder("labels", DType::Int32, [None]),
+        }
+    }
+
+    /// The classifier that gives an image the digit of the largest of its `logits`.
+    pub fn classifier(self, logits: &Output) -> Classifier {
+        let guess = logits.argmax(1).cast(DType::Int32);
+        let right = guess.equal(&self.labels).cast(DType::Float).sum(());
+        Classifier {
+            digits: self,
+            right,
+        }
+    }
+}
+
+/// A model that tells digits.
+#[derive(Clone, Debug)]
+pub struct Classifier {
+    digits: Digits,
+    right: Output,
+}
+
+impl Classifier {
+    /// Runs one step of training on a batch.
+    pub fn train(
+        &self,
+        session: &mut MonitoredSession,
+        train: &Operation,
+        (images, labels): (Tensor, Tensor),
+    ) -> Result<()> {
+        let step = session.step().feed(&self.digits.images, images);
+        step.feed(&self.digits.labels, labels).target(train).run()
+    }
+
+    /// Which share of these images it tells right.
+    pub fn accuracy(&self, session: &Session, test: &Images) -> Result<f64> {
+        let mut right = 0.0;
+        for start in (0..test.len()).step_by(TESTED_AT_ONCE) {
+            let (images, labels) = test.at(start..(start + TESTED_AT_ONCE).min(test.len()));
+            let step = session.step().feed(&self.digits.images, images);
+            let count = step.feed(&self.digits.labels, labels).fetch(&self.right)?;
+            right += f64::from(count.scalar_value::<f32>()?);
+        }
+        Ok(right / test.len().max(1) as f64)
     }
 }
 
@@ -162,5 +237,52 @@ fn idx(path: &str, dimensions: u8) -> Result<Vec<u8>> {
     match head[..4] == [0, 0, 8, dimensions] && count == body.len() {
         true => Ok(body.to_vec()),
         false => Err(wrong()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Images;
+
+    fn images(count: usize) -> Images {
+        Images {
+            pixels: vec![0; count * super::PIXELS].into(),
+            labels: (0..count as u8).collect(),
+            first: 0,
+            stride: 1,
+        }
+    }
+
+    fn labels(images: &Images) -> Vec<i32> {
+        images.all().1.as_slice::<i32>().unwrap().to_vec()
+    }
+
+    #[test]
+    fn shares_are_disjoint_and_complete() {
+        let all = images(10);
+        let shares: Vec<Images> = (0..3).map(|i| all.share(i, 3)).collect();
+        assert_eq!(labels(&shares[0]), [0, 3, 6, 9]);
+        assert_eq!(labels(&shares[2]), [2, 5, 8]);
+        assert_eq!(labels(&shares[1].share(1, 2)), [4]);
+        assert!(all.share(10, 11).is_empty());
+    }
+
+    #[test]
+    fn every_image_comes_once_before_any_comes_again() {
+        let mut batches = images(12).batches(4, 1);
+        let mut round = || {
+            let mut seen = Vec::new();
+            for _ in 0..3 {
+                seen.extend_from_slice(batches.next_batch().1.as_slice::<i32>().unwrap());
+            }
+            seen
+        };
+        let (mut first, mut second) = (round(), round());
+        assert_ne!(first, second);
+        first.sort_unstable();
+        second.sort_unstable();
+        assert_eq!(first, second);
+        assert!(first.into_iter().eq(0..12));
+        assert_eq!(images(0).batches(4, 1).next_batch().1.num_elements(), 0);
     }
 }

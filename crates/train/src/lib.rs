@@ -25,8 +25,8 @@ pub use events::Events;
 pub use monitored::{Every, MonitoredSession, MonitoredStep};
 pub use optimizer::{
     Adadelta, Adagrad, AdagradDa, Adam, Ftrl, GradientDescent, Minimize, Momentum, Optimizer,
-    ProximalAdagrad, ProximalGradientDescent, Rate, RmsProp, Slots, Update, global_step,
-    weight_decay,
+    PerVariable, ProximalAdagrad, ProximalGradientDescent, Rate, RmsProp, Slots, Update,
+    global_step, weight_decay,
 };
 pub use queue::{Queue, QueueBuilder};
 pub use runner::QueueRunner;

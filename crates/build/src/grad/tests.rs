@@ -218,3 +218,16 @@ fn gradients_agree_with_shapes_known_in_part() {
         .collect();
     assert_eq!(shapes, ["[?,3]", "[3]"]);
 }
+
+#[test]
+fn parts_of_a_matrix_of_known_size_have_gradients_of_its_size() {
+    let g = Graph::new();
+    let x = g.placeholder("x", DType::Float, [9, 3]);
+    let y = x.slice(&[0, 0], &[5, -1]).sum(()) + x.slice(&[5, 1], &[-1, 2]).sum(());
+    let dx = gradients(&[y], &[x]).unwrap();
+    g.check().unwrap();
+    assert_eq!(
+        dx[0].as_ref().unwrap().to_dense().shape().to_string(),
+        "[9,3]"
+    );
+}

@@ -87,11 +87,15 @@ fn follow(inner: &Inner, at: Endpoint, depth: usize) -> Option<Vec<Option<i64>>>
             (out.len() == node.inputs.len()).then_some(out)
         }
         "ConcatV2" => {
-            let mut out = Vec::new();
-            for i in 0..node.inputs.len() - 1 {
-                out.extend(input(i).or_else(|| Some(vec![None; elements(shape_of(i)?)?]))?);
+            let count = node.inputs.len() - 1;
+            let axis = input(count)?.first().copied().flatten()?;
+            let mut parts = Vec::new();
+            for i in 0..count {
+                let shape = shape_of(i)?.to_shape()?;
+                let part = input(i).or_else(|| Some(vec![None; elements(shape_of(i)?)?]))?;
+                parts.push((part, run(shape.dims(), axis)?));
             }
-            Some(out)
+            interleaved(&parts)
         }
         "Fill" => {
             let dims: Option<Vec<i64>> = input(0)?.into_iter().collect();
@@ -105,12 +109,12 @@ fn follow(inner: &Inner, at: Endpoint, depth: usize) -> Option<Vec<Option<i64>>>
             let bound = |i: usize| input(i)?.first().copied().flatten();
             range(bound(0)?, bound(1)?, bound(2)?)
         }
-        "GatherV2" | "Gather" => {
+        "GatherV2" | "Gather" if shape_of(0)?.rank()? == 1 => {
             let (from, at) = (input(0)?, input(1)?);
             let get = |i: Option<i64>| from.get(usize::try_from(i?).ok()?).copied().flatten();
             Some(at.into_iter().map(get).collect())
         }
-        "Slice" => {
+        "Slice" if shape_of(0)?.rank()? == 1 => {
             let (from, begin, size) = (input(0)?, input(1)?, input(2)?);
             let ([Some(begin)], [Some(size)]) = (begin.as_slice(), size.as_slice()) else {
                 return None;
@@ -122,8 +126,10 @@ fn follow(inner: &Inner, at: Endpoint, depth: usize) -> Option<Vec<Option<i64>>>
             };
             Some(from.get(begin..end)?.to_vec())
         }
-        "StridedSlice" => strided(node, input(0)?, input(1)?, input(2)?, input(3)?),
-        "Prod" | "Sum" => {
+        "StridedSlice" if shape_of(0)?.rank()? == 1 => {
+            strided(node, input(0)?, input(1)?, input(2)?, input(3)?)
+        }
+        "Prod" | "Sum" if shape_of(0)?.rank()? == 1 => {
             let known: Option<Vec<i64>> = input(0)?.into_iter().collect();
             Some(vec![known.and_then(|v| match node.op_name() {
                 "Prod" => v.iter().try_fold(1i64, |p, &d| p.checked_mul(d)),
@@ -141,9 +147,34 @@ fn follow(inner: &Inner, at: Endpoint, depth: usize) -> Option<Vec<Option<i64>>>
                 "Minimum" => |a, b| Some(a.min(b)),
                 _ => return None,
             };
+            let (a, b) = (shape_of(0)?.to_shape()?, shape_of(1)?.to_shape()?);
+            if a.rank() > 1 && a != b && b.rank() > 0 || b.rank() > 1 && a != b && a.rank() > 0 {
+                return None;
+            }
             pairwise(input(0)?, input(1)?, apply)
         }
     }
+}
+
+/// How many elements lie together when tensors of such dimensions are joined along an axis.
+fn run(dims: &[usize], axis: i64) -> Option<usize> {
+    let rank = dims.len() as i64;
+    let axis = usize::try_from(if axis < 0 { axis + rank } else { axis }).ok()?;
+    Some(dims.get(axis..)?.iter().product())
+}
+
+/// Tensors joined along an axis: in turn a run of each.
+fn interleaved(parts: &[(Vec<Option<i64>>, usize)]) -> Option<Vec<Option<i64>>> {
+    let total: usize = parts.iter().map(|(part, _)| part.len()).sum();
+    let mut out = Vec::with_capacity(total);
+    let mut turn = 0;
+    while out.len() < total {
+        for (part, run) in parts {
+            out.extend(part.get(turn * run..(turn + 1) * run)?);
+        }
+        turn += 1;
+    }
+    Some(out)
 }
 
 fn elements(shape: &downpour_tensor::PartialShape) -> Option<usize> {

@@ -14,7 +14,7 @@ Options of every Downpour program:
   --workers N         workers of a cluster in this process [1]
   --sync              one update for all workers instead of one for each
   --backups N         with --sync: how many workers an update does not wait for [0]
-  --steps N           steps of all workers together [1000]
+  --steps N           steps of all workers together
   --dir DIR           where checkpoints are restored from and saved to
   --save-seconds N    how often they are saved [60]
   --json              end with one line of JSON
@@ -39,8 +39,17 @@ impl Args {
         args: impl IntoIterator<Item = String>,
         tf_config: Option<&str>,
     ) -> Result<Args, String> {
+        Args::parse_over(Options::default(), args, tf_config)
+    }
+
+    /// As [`Args::parse`]; what the flags do not say stays as it is in `options`.
+    pub fn parse_over(
+        options: Options,
+        args: impl IntoIterator<Item = String>,
+        tf_config: Option<&str>,
+    ) -> Result<Args, String> {
         let mut parsed = Args {
-            options: Options::default(),
+            options,
             json: false,
             help: false,
         };
@@ -108,7 +117,11 @@ fn number<T: std::str::FromStr>(name: &str, value: String) -> Result<T, String> 
 )]
 pub fn main<P: Program>(make: impl FnOnce() -> Built<P>) -> ExitCode {
     let config = std::env::var("TF_CONFIG").ok();
-    let args = match Args::parse(std::env::args().skip(1), config.as_deref()) {
+    let options = Options {
+        steps: P::STEPS,
+        ..Options::default()
+    };
+    let args = match Args::parse_over(options, std::env::args().skip(1), config.as_deref()) {
         Ok(args) => args,
         Err(e) => {
             eprintln!("error: {e}");
@@ -116,7 +129,7 @@ pub fn main<P: Program>(make: impl FnOnce() -> Built<P>) -> ExitCode {
         }
     };
     if args.help {
-        println!("{USAGE}");
+        println!("{USAGE}\nWithout --steps this one takes {}.", P::STEPS);
         return ExitCode::SUCCESS;
     }
     let outcome = make()
@@ -161,6 +174,19 @@ mod tests {
         let args = parse("--ps_hosts a:1 --worker_hosts=b:1,c:1 --job_name worker --task_index 1");
         let role = args.unwrap().options.role.unwrap();
         assert_eq!((role.job.as_str(), role.task), ("worker", 1));
+    }
+
+    #[test]
+    fn a_program_has_its_own_number_of_steps() {
+        let own = || Options {
+            steps: 7,
+            ..Options::default()
+        };
+        let parsed = |flags: &[&str]| {
+            let flags = flags.iter().map(|f| (*f).to_owned());
+            Args::parse_over(own(), flags, None).unwrap().options.steps
+        };
+        assert_eq!((parsed(&[]), parsed(&["--steps", "9"])), (7, 9));
     }
 
     #[test]

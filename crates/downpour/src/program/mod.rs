@@ -53,6 +53,9 @@ use std::time::{Duration, Instant};
 /// # Ok::<(), downpour::program::ProgramError>(())
 /// ```
 pub trait Program: Sync {
+    /// Steps of all workers together, when the command line does not say.
+    const STEPS: i64 = 1000;
+
     /// What a worker keeps: its graph's tensors, its data.
     type Model;
 
@@ -155,6 +158,7 @@ pub struct Worker {
     job: String,
     index: usize,
     count: usize,
+    ps: usize,
     is_chief: bool,
     sync: Option<SyncReplicas>,
     global_step: Variable,
@@ -175,6 +179,11 @@ impl Worker {
     /// How many workers there are.
     pub fn count(&self) -> usize {
         self.count
+    }
+
+    /// How many tasks keep variables: into so many parts a large table is best cut.
+    pub fn ps(&self) -> usize {
+        self.ps
     }
 
     /// Whether it initialises, saves and reports.
@@ -323,7 +332,7 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
         Ok(tasks) => tasks.keys().copied().collect(),
         Err(_) => Vec::new(),
     };
-    let count = masters(place.cluster).len();
+    let (count, keepers) = (masters(place.cluster).len(), ps.len().max(1));
     let (model, worker) =
         graph.with_device_function(setter(&place.device(), ps, &place.chief())?, || {
             let worker = Worker {
@@ -332,6 +341,7 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
                 job: place.job.to_owned(),
                 index: place.index,
                 count,
+                ps: keepers,
                 is_chief: place.is_chief,
                 sync: options.sync.then(|| {
                     let sync = SyncReplicas::new(count, place.index).backups(options.backups);

@@ -5,6 +5,7 @@ mod election;
 mod hooks;
 mod placement;
 mod queues;
+mod sampled;
 mod summaries;
 mod supervision;
 mod sync;

@@ -72,6 +72,11 @@ impl Slots {
         self.slots.get(&key)
     }
 
+    /// Takes in the slots of variables that another optimizer made.
+    pub(super) fn adopt(&mut self, other: Slots) {
+        self.slots.extend(other.slots);
+    }
+
     /// A variable made by [`Slots::make_shared`].
     ///
     /// # Panics
