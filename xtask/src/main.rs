@@ -13,6 +13,7 @@ mod check;
 mod cluster;
 mod conformance;
 mod example;
+mod examples;
 mod fuzz;
 mod graphs;
 mod process;
@@ -29,7 +30,7 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   check                 fmt, clippy, tidy (crate arrows, file openings), generated code, docs
-  test                  everything CI runs: check, release build, unit tests, the example,
+  test                  everything CI runs: check, release build, unit tests, the examples,
                         clusters, conformance, graphs, fuzz smoke, bench smoke
   conformance [args]    real TensorFlow against `downpour serve` (see conformance/README.md)
   graphs [shapes|variants|gradients|flow|optimizers [args]]
@@ -41,6 +42,7 @@ usage: cargo xtask <command>
                         tasks that exit when the training is done, or when told
   programs [NAME [--sync] [--free] [--resource] [--tf] [--data DIR]]
                         one training program on 2 ps and 2 workers; all on both sides, compared
+  examples [NAME…]      the examples of crates/downpour train to the quality they state
   bench [--row NAME] [--json] [--rounds N]
                         our numbers beside TensorFlow's, in the same run
   fuzz [--seconds N] [--target NAME]
@@ -70,6 +72,7 @@ fn run(args: &[String]) -> Result<()> {
         "conformance" => conformance::run(rest),
         "cluster" => cluster::run(rest).map(|_| ()),
         "programs" => programs::run(rest).map(|_| ()),
+        "examples" => examples::train(rest).map(|summary| println!("{summary}")),
         "bench" => bench::run(rest),
         "fuzz" => fuzz::run(rest),
         "graphs" => graphs::compare(rest).map(|_| ()),

@@ -2,7 +2,7 @@
 //! run shows everything that is wrong, and ends with the counts.
 
 use crate::process::{build_server, cargo, run_watched};
-use crate::{bench, check, cluster, conformance, example, fuzz, graphs, programs};
+use crate::{bench, check, cluster, conformance, example, examples, fuzz, graphs, programs};
 use anyhow::{Result, bail};
 use std::time::Instant;
 
@@ -13,6 +13,7 @@ pub(crate) fn run() -> Result<()> {
     if report.step("build", || build_server().map(|()| String::new())) {
         report.step("unit", unit_tests);
         report.step("example", example::run);
+        report.step("examples", || examples::train(&[]));
         report.step("cluster", || cluster::run(&[]));
         report.step("faults", || {
             cluster::run(&["--faults".to_owned(), "--short".to_owned()])

@@ -7,7 +7,7 @@ use downpour::layers::{Conv2D, Dense, dropout};
 use downpour::losses::sparse_softmax_cross_entropy;
 use downpour::mnist::{Batches, Classifier, Digits, Mnist};
 use downpour::program::{Program, Report, Worker};
-use downpour::train::{Adam, MonitoredSession};
+use downpour::train::{Adam, MonitoredSession, Schedule};
 use downpour::{Operation, Output, Padding, Result};
 
 struct Network {
@@ -21,7 +21,7 @@ struct Model {
 }
 
 impl Program for Network {
-    const STEPS: i64 = 1500;
+    const STEPS: i64 = 2000;
     type Model = Model;
 
     fn build(&self, worker: &Worker) -> Result<Model> {
@@ -40,9 +40,10 @@ impl Program for Network {
         let seen = features(&digits.images);
         let trained = logits.apply(&dropout(&seen, 0.4, None));
         let loss = sparse_softmax_cross_entropy(&digits.labels, &trained);
+        let rate = Schedule::exponential(2e-3, 500.0, 0.5).at(worker.global_step());
         let share = self.data.train.share(worker.index(), worker.count());
         Ok(Model {
-            train: worker.minimize(&Adam::new(1e-3), &loss)?,
+            train: worker.minimize(&Adam::new(&rate), &loss)?,
             classifier: digits.classifier(&logits.apply(&seen)),
             batches: share.batches(64, worker.index() as u64),
         })
