@@ -1,6 +1,8 @@
 //! The `downpour` command: the only place that reads arguments, prints and exits.
 
 mod config;
+mod inspect;
+mod refusal;
 mod run;
 mod serve;
 mod stop;
@@ -36,25 +38,23 @@ enum Command {
 
     /// Stop a task: its steps under way end, then it exits
     Stop(stop::Stop),
+
+    /// Look into checkpoints, event files, graphs and record files
+    Inspect(Box<inspect::Inspect>),
 }
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
+    let done = |()| ExitCode::SUCCESS;
     let outcome = match cli.command {
-        Command::Serve(serve) => serve.run().map(|()| ExitCode::SUCCESS),
-        Command::Stop(stop) => stop.run().map(|()| ExitCode::SUCCESS),
+        Command::Serve(serve) => serve.run().map(done),
+        Command::Stop(stop) => stop.run().map(done),
         Command::Run(run) => run.run(),
         Command::JobGuard(guard) => {
             guard.run();
             Ok(ExitCode::SUCCESS)
         }
+        Command::Inspect(inspect) => inspect.run(),
     };
-    match outcome {
-        Ok(code) => code,
-        Err(e) => {
-            eprintln!("error: {e:#}");
-            // What the user asked for cannot be done as asked: bad flags, a taken port.
-            ExitCode::from(2)
-        }
-    }
+    outcome.unwrap_or_else(|e| refusal::report(&e))
 }

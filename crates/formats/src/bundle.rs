@@ -15,6 +15,7 @@ mod ops;
 mod ordered_code;
 mod reader;
 mod slice;
+mod survey;
 mod v1;
 mod v1_writer;
 mod writer;
@@ -23,7 +24,8 @@ pub use merge::merge_v2;
 pub use ops::{SaveTensor, restore_v2, save_v2};
 pub use reader::{BundleReader, EntryInfo};
 pub use slice::{Extent, ShapeAndSlice, TensorSlice};
-pub use v1::restore_v1;
+pub use survey::{Damage, StoredPart, StoredTensor, Survey};
+pub use v1::{list_v1, restore_v1};
 pub use v1_writer::save_v1;
 pub use writer::BundleWriter;
 

@@ -4,9 +4,10 @@
 
 use crate::record::{Compression, RecordOptions, RecordReader, RecordWriter, is_truncation};
 use crate::storage::Storage;
-use downpour_graph::{GraphDef, Result, Status};
+use downpour_graph::{Code, GraphDef, Result, Status};
+use downpour_wire::codec::ServiceMessage as _;
 use downpour_wire::messages::RunMetadata;
-use downpour_wire::{encode_graph_def, proto};
+use downpour_wire::{Budget, encode_graph_def, proto};
 use prost::Message;
 
 /// What the first event of every file says.
@@ -146,9 +147,17 @@ impl EventReader {
         let Some(record) = record else {
             return Ok(None);
         };
-        let event = proto::Event::decode(record);
-        let event = event.map_err(|e| Status::data_loss(format!("no event at {at}: {e}")))?;
+        let event = proto::Event::from_wire(record, &Budget::default());
+        let event = event.map_err(|e| match e.code {
+            Code::ResourceExhausted => Status::new(e.code, format!("event at {at}: {}", e.message)),
+            _ => Status::data_loss(format!("no event at {at}")),
+        })?;
         Ok(Some(event))
+    }
+
+    /// Where the next event begins; what lies behind it when there is none is torn.
+    pub fn offset(&self) -> u64 {
+        self.reader.offset()
     }
 }
 
@@ -207,6 +216,6 @@ mod tests {
         let mut reader = EventReader::open(&storage, &path).unwrap();
         reader.read().unwrap().unwrap();
         let status = reader.read().unwrap_err();
-        assert_eq!(status.code, downpour_graph::Code::DataLoss);
+        assert_eq!(status.code, Code::DataLoss);
     }
 }

@@ -17,6 +17,7 @@ pub mod data_options;
 pub mod event;
 pub mod example;
 pub mod graph_def;
+pub mod graph_file;
 pub mod histogram;
 pub mod reader_state;
 pub mod record;
@@ -26,6 +27,7 @@ pub mod stream;
 pub mod summary;
 pub mod table;
 pub mod tensor_proto;
+mod text_proto;
 
 pub use storage::{LocalStorage, PendingFile, ReadAt, Storage, StorageHandle, StreamFile};
 

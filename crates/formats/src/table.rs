@@ -109,6 +109,51 @@ impl Table {
         Ok(())
     }
 
+    /// As [`Table::scan`], but goes on where it can: what cannot be read is handed to `damaged`
+    /// with the place of its block in the file.
+    pub fn survey(
+        &self,
+        mut visit: impl FnMut(&[u8], &[u8]),
+        mut damaged: impl FnMut(u64, Status),
+    ) {
+        let mut last: Option<Vec<u8>> = None;
+        let mut index = self.index.iter();
+        loop {
+            match index.advance() {
+                Ok(true) => {}
+                Ok(false) => return,
+                Err(status) => return damaged(0, status),
+            }
+            let at = Handle::decode(&mut Cursor(index.value())).map_or(0, |h| h.offset);
+            let block = match self.block(index.value()) {
+                Ok(block) => block,
+                Err(status) => {
+                    damaged(at, status);
+                    continue;
+                }
+            };
+            let mut entries = block.iter();
+            loop {
+                match entries.advance() {
+                    Ok(true) => {}
+                    Ok(false) => break,
+                    Err(status) => {
+                        damaged(at, status);
+                        break;
+                    }
+                }
+                if last.as_deref().is_some_and(|last| last >= entries.key()) {
+                    damaged(at, Status::data_loss("keys of the table are out of order"));
+                    break;
+                }
+                let last = last.get_or_insert_default();
+                last.clear();
+                last.extend_from_slice(entries.key());
+                visit(entries.key(), entries.value());
+            }
+        }
+    }
+
     fn block(&self, handle: &[u8]) -> Result<Arc<Block>> {
         let handle = Handle::decode(&mut Cursor(handle))
             .ok_or_else(|| Status::data_loss("bad block handle"))?;

@@ -36,6 +36,11 @@ pub fn serialize_fields(tensor: &Tensor) -> Result<Bytes, Status> {
 /// The tensor in a serialized `TensorProto`, if it takes at most `max_bytes`.
 pub fn parse(bytes: &Bytes, max_bytes: u64) -> Result<Tensor, ParseError> {
     let proto = TensorProto::decode(bytes.clone()).map_err(|_| ParseError::Proto)?;
+    decode(proto, max_bytes)
+}
+
+/// The tensor in a decoded message, if it takes at most `max_bytes`.
+pub fn decode(proto: TensorProto, max_bytes: u64) -> Result<Tensor, ParseError> {
     let budget = Budget {
         tensor_bytes: max_bytes,
         ..Budget::default()

@@ -76,6 +76,41 @@ macro_rules! service_messages {
 
 service_messages! { control: StopRequest, StopResponse, }
 
+/// A message of which only the number of its parts matters.
+const COUNTED: Kind = Kind::Fields(&[]);
+const META_GRAPH: Kind = Kind::Fields(&[
+    // The list of ops that the graph uses.
+    (1, Kind::Fields(&[(2, Kind::Fields(&[(1, Kind::OpDef)]))])),
+    (2, Kind::Graph),
+    // Collections and signatures are maps.
+    (
+        4,
+        Kind::Fields(&[(2, Kind::Fields(&[(1, COUNTED), (2, COUNTED)]))]),
+    ),
+    (
+        5,
+        Kind::Fields(&[(2, Kind::Fields(&[(1, COUNTED), (2, COUNTED)]))]),
+    ),
+]);
+const SUMMARY: Kind = Kind::Fields(&[(1, Kind::Fields(&[(8, Kind::Tensor), (9, COUNTED)]))]);
+
+/// Messages that stand in files rather than in calls.
+macro_rules! file_messages {
+    ($($message:ident: $kind:expr,)*) => {
+        $(impl ServiceMessage for proto::$message {
+            fn from_wire(bytes: Bytes, budget: &Budget) -> Result<Self, Status> {
+                checked(bytes, $kind, budget)
+            }
+        })*
+    };
+}
+
+file_messages! {
+    MetaGraphDef: META_GRAPH,
+    SavedModel: Kind::Fields(&[(2, META_GRAPH)]),
+    Event: Kind::Fields(&[(5, SUMMARY)]),
+}
+
 service_messages! { proto:
     CreateSessionRequest [1 => Graph],
     CreateSessionResponse,

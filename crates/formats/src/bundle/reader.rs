@@ -20,9 +20,9 @@ use std::sync::{Arc, Mutex, PoisonError};
 #[derive(Debug)]
 pub struct BundleReader<'a> {
     storage: StorageRef<'a>,
-    prefix: String,
-    table: Table,
-    shards: i32,
+    pub(super) prefix: String,
+    pub(super) table: Table,
+    pub(super) shards: i32,
     files: Mutex<HashMap<i32, Shard>>,
 }
 
@@ -167,6 +167,11 @@ impl<'a> BundleReader<'a> {
         Entry::decode(key, &value)
     }
 
+    /// Length of the data file of a shard.
+    pub(super) fn shard_len(&self, id: i32) -> Result<u64> {
+        Ok(self.shard(id)?.len)
+    }
+
     /// The data file of a shard and its length.
     fn shard(&self, id: i32) -> Result<Shard> {
         let mut files = self.files.lock().unwrap_or_else(PoisonError::into_inner);
@@ -226,6 +231,43 @@ impl<'a> BundleReader<'a> {
         Ok((dtype, shard, offset, size))
     }
 
+    /// Reads what an entry stands for, a piece at a time where its type allows it, and compares its
+    /// checksum.
+    pub(super) fn check_stored(&self, key: &[u8], entry: &Entry) -> Result<()> {
+        /// Large enough to be quick, small enough to be nothing.
+        const PIECE: usize = 1 << 20;
+        let (dtype, shard, offset, size) = self.locate(key, entry)?;
+        if dtype.size().is_none() {
+            return self.read_stored(key, entry).map(|_| ());
+        }
+        let named = |status| self.name(status, key, entry);
+        let mut crc = crc32c::Crc32c::new();
+        let mut buffer = vec![0; size.min(PIECE)];
+        let mut done = 0;
+        while done < size {
+            let piece = buffer.get_mut(..(size - done).min(PIECE));
+            let piece = piece.unwrap_or_default();
+            let at = offset + done as u64;
+            shard.file.read_exact_at(at, piece).map_err(named)?;
+            crc.update(piece);
+            done += piece.len();
+        }
+        self.compare(entry, size, crc.value()).map_err(named)
+    }
+
+    /// Whether a checksum is the stored one.
+    fn compare(&self, entry: &Entry, size: usize, crc: u32) -> Result<()> {
+        let stored = crc32c::unmask(entry.crc);
+        if stored == crc {
+            return Ok(());
+        }
+        Err(Status::data_loss(format!(
+            "TensorBundle at {} shard {} ({size} bytes): Checksum does not match: stored \
+             {stored:08} vs. calculated on the restored bytes {crc:08}",
+            self.prefix, entry.shard
+        )))
+    }
+
     /// Reads a tensor that is stored in one piece and compares its checksum.
     fn read_stored(&self, key: &[u8], entry: &Entry) -> Result<Tensor> {
         let (dtype, shard, offset, size) = self.locate(key, entry)?;
@@ -248,14 +290,7 @@ impl<'a> BundleReader<'a> {
                 crc,
             )
         };
-        let stored = crc32c::unmask(entry.crc);
-        if stored != crc {
-            return Err(named(Status::data_loss(format!(
-                "TensorBundle at {} shard {} ({size} bytes): Checksum does not match: stored \
-                 {stored:08} vs. calculated on the restored bytes {crc:08}",
-                self.prefix, entry.shard
-            ))));
-        }
+        self.compare(entry, size, crc).map_err(named)?;
         Ok(tensor)
     }
 

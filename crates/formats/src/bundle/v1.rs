@@ -5,6 +5,7 @@ use super::cover::cover;
 use super::entry::dtype_text;
 use super::ordered_code::slice_key;
 use super::slice::{Region, ShapeAndSlice, TensorSlice};
+use super::survey::StoredTensor;
 use crate::storage::Storage;
 use crate::table::Table;
 use bytes::Bytes;
@@ -24,6 +25,30 @@ pub fn restore_v1(
     dtype: DType,
 ) -> Result<Tensor> {
     Reader::open(storage, pattern)?.restore(name, spec, dtype)
+}
+
+/// Every tensor in the single-file checkpoints that match `pattern`, by name: its type, known or
+/// not, its shape and its stored parts.
+pub fn list_v1(storage: &dyn Storage, pattern: &str) -> Result<Vec<StoredTensor>> {
+    let reader = Reader::open(storage, pattern)?;
+    let each = reader.tensors.into_iter().map(|(name, stored)| {
+        // A single part that is everything is how a whole tensor is stored.
+        let whole = matches!(stored.slices.as_slice(), [only] if only.covers(&stored.shape));
+        StoredTensor {
+            name,
+            dtype: dtype_text(stored.dtype),
+            known: DType::from_number(stored.dtype).ok(),
+            shape: stored.shape,
+            slices: match whole {
+                true => Vec::new(),
+                false => stored.slices,
+            },
+            parts: Vec::new(),
+        }
+    });
+    let mut all: Vec<StoredTensor> = each.collect();
+    all.sort_by(|a, b| a.name.cmp(&b.name));
+    Ok(all)
 }
 
 /// All files of one checkpoint.
