@@ -37,6 +37,7 @@ impl Serve {
             exit_when_done: self.exit_when_done.then_some(true),
             done_after: self.done_after,
             wait_for: self.wait_for.clone(),
+            allow_remote_inspect: self.allow_remote_inspect.then_some(true),
             allow_remote_stop: self.allow_remote_stop.then_some(true),
             lost_after: self.lost_after,
             find_within: self.find_within,

@@ -102,6 +102,11 @@ pub(crate) struct Serve {
     #[arg(long)]
     pub(crate) allow_remote_stop: bool,
 
+    /// Let other machines ask this task what it does, with `downpour inspect cluster` or for their dashboard; otherwise
+    /// only this one may
+    #[arg(long)]
+    pub(crate) allow_remote_inspect: bool,
+
     /// How long another task may be silent while steps wait for it, before they fail [default: 8s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) lost_after: Option<Duration>,
@@ -183,6 +188,7 @@ fn server_config(role: &Role) -> ServerConfig {
         threads: role.settings.threads,
         console: Some(Console(Arc::new(print))),
         ending: end_config(role),
+        allow_remote_inspect: role.settings.allow_remote_inspect == Some(true),
     }
 }
 

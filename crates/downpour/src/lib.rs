@@ -9,6 +9,7 @@ mod ending;
 mod machine;
 pub mod mnist;
 pub mod program;
+mod report;
 mod running;
 mod server;
 
@@ -17,7 +18,8 @@ pub use downpour_client::{
     Outcome, PartialRun, Run, RunMetadata, Runner, Session, SessionOptions, Step, Target, Traced,
 };
 pub use downpour_net::{
-    ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Role, parse_duration, stop_task,
+    ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Refusal, Role, inspect_task,
+    parse_duration, stop_task,
 };
 pub use downpour_runtime::{Console, Stream};
 pub use downpour_train as train;

@@ -226,6 +226,7 @@ impl ServerConfig {
                 drain: std::time::Duration::ZERO,
                 ..Default::default()
             },
+            allow_remote_inspect: false,
         }
     }
 }

@@ -2,6 +2,7 @@
 
 use crate::ending::{self, EndConfig, EndReason};
 use crate::machine;
+use crate::report::reporter;
 use downpour_master::{Master, MasterConfig, MasterShell};
 use downpour_net::{ClusterError, ClusterSpec, Control, Gate, Limits, Listener, Methods, Peers};
 use downpour_runtime::{Console, Device, Extensions, MemoryBudget, Registry, Timer};
@@ -31,6 +32,8 @@ pub struct ServerConfig {
     pub console: Option<Console>,
     /// How the task ends.
     pub ending: EndConfig,
+    /// Whether other machines may ask what the task does.
+    pub allow_remote_inspect: bool,
 }
 
 /// Why a server cannot start or go on.
@@ -79,6 +82,7 @@ pub struct Server {
     limits: Limits,
     name: String,
     ending: EndConfig,
+    allow_remote_inspect: bool,
 }
 
 impl Server {
@@ -141,6 +145,7 @@ impl Server {
             limits: config.limits,
             name,
             ending: config.ending,
+            allow_remote_inspect: config.allow_remote_inspect,
         })
     }
 
@@ -170,6 +175,8 @@ impl Server {
         let control = Control {
             task: self.name,
             allow_remote: self.ending.allow_remote_stop,
+            allow_remote_inspect: self.allow_remote_inspect,
+            reporter: reporter(self.master.clone(), self.worker.clone(), gate.clone()),
             drain: self.ending.drain,
             gate: gate.clone(),
             order,

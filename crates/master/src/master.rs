@@ -9,10 +9,12 @@ use crate::stalls::Stalls;
 use crate::tasks::Tasks;
 use downpour_graph::{Code, DeviceName, Result, Status};
 use downpour_net::{
-    Limits, LocalTask, Missing, Peers, Presence, RecentRequests, RemoteTask, StepEnd, Task,
+    Limits, LocalTask, Missing, Peers, Presence, RecentRequests, RemoteTask, StepCounter, StepEnd,
+    Task,
 };
 use downpour_plan::{Endpoints, Request};
 use downpour_tensor::Tensor;
+use downpour_wire::control::{SessionReport, TaskReport};
 use downpour_wire::messages::{
     CloseSessionRequest, CreateSessionRequest, CreateSessionResponse, ExtendSessionRequest,
     ExtendSessionResponse, ListDevicesRequest, ListDevicesResponse, MakeCallableRequest,
@@ -49,6 +51,7 @@ pub struct Master {
     requests: RecentRequests,
     leases: Mutex<Leases>,
     stalls: Stalls,
+    steps: StepCounter,
 }
 
 #[derive(Clone)]
@@ -76,7 +79,22 @@ impl Master {
             requests,
             leases: Mutex::default(),
             stalls,
+            steps: StepCounter::default(),
         }
+    }
+
+    /// Fills in the master's part of its task's report.
+    pub fn report(&self, report: &mut TaskReport) {
+        report.steps = Some(self.steps.counts());
+        let sessions = self.sessions.lock();
+        let sessions = sessions.iter().map(|(handle, entry)| SessionReport {
+            handle: handle.clone(),
+            master: String::new(),
+            uses: entry.uses.load(Ordering::Relaxed),
+            client_is_there: entry.client.as_ref().is_none_or(Presence::is_there),
+        });
+        report.sessions = sessions.collect();
+        report.sessions.sort_by(|a, b| a.handle.cmp(&b.handle));
     }
 
     fn entry(&self, handle: &str) -> Result<Entry> {
@@ -190,10 +208,12 @@ impl Master {
         };
         let costs = session.wants_costs(&plan);
         let trace = costs || traces(&request.options);
+        let counted = self.steps.begin();
         let running = Session::start(in_use, &plan, self.step_id(), feeds, trace)?;
         let watched = self.stalls.watch(&session, &plan);
         let end = finish(&session, running, request.options.timeout).await?;
         drop(watched);
+        counted.succeeded();
         let metadata = metadata(&end, &request.options, &plan, costs);
         let tensors = plan
             .request
@@ -281,10 +301,12 @@ impl Master {
         }
         let costs = session.wants_costs(&plan);
         let trace = costs || traces(&options);
+        let counted = self.steps.begin();
         let running = Session::start(session.begin()?, &plan, self.step_id(), request.feed, trace)?;
         let watched = self.stalls.watch(&session, &plan);
         let end = finish(&session, running, options.timeout).await?;
         drop(watched);
+        counted.succeeded();
         let metadata = metadata(&end, &options, &plan, costs);
         Ok(RunCallableResponse {
             fetch: end.fetches,

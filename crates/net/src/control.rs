@@ -1,22 +1,25 @@
-//! Downpour's own service beside TensorFlow's: stops a task from outside. Whoever may run a graph
-//! on a task may do anything to it, but may not end it from another machine unless it was
-//! started so.
+//! Downpour's own service beside TensorFlow's: stops a task from outside, and says what it does.
+//! Whoever may run a graph on a task may do anything to it, but may neither end it nor look into
+//! it from another machine unless it was started so.
 
 use crate::Gate;
 use crate::address::split_address;
 use downpour_graph::{Code, Status};
 use downpour_wire::control::control_client::ControlClient;
 use downpour_wire::control::control_server::{self, ControlServer};
-use downpour_wire::control::{StopRequest, StopResponse};
+use downpour_wire::control::{InspectRequest, StopRequest, StopResponse, TaskReport};
 use downpour_wire::from_tonic;
 use std::sync::Arc;
 use std::time::Duration;
 use tokio::sync::watch;
-use tonic::transport::Endpoint;
+use tonic::transport::{Channel, Endpoint};
 use tonic::{Request, Response};
 
 /// Longest time that a request may give steps to end.
 const MAX_DRAIN: Duration = Duration::from_secs(24 * 3600);
+
+/// Says what the task does at the moment.
+pub type Reporter = Arc<dyn Fn() -> TaskReport + Send + Sync>;
 
 /// The service.
 pub struct Control {
@@ -24,6 +27,10 @@ pub struct Control {
     pub task: String,
     /// Whether other machines may stop the task.
     pub allow_remote: bool,
+    /// Whether other machines may ask what the task does.
+    pub allow_remote_inspect: bool,
+    /// What the task does.
+    pub reporter: Reporter,
     /// How long steps under way have, if the request does not say.
     pub drain: Duration,
     /// Knows what is under way.
@@ -45,8 +52,7 @@ impl control_server::Control for Control {
         &self,
         request: Request<StopRequest>,
     ) -> Result<Response<StopResponse>, tonic::Status> {
-        let from = request.remote_addr().map(|a| a.ip().to_canonical());
-        if !self.allow_remote && !from.is_some_and(|ip| ip.is_loopback()) {
+        if !self.allow_remote && !is_local(&request) {
             return Err(tonic::Status::permission_denied(format!(
                 "{} is stopped only from its own machine; start it with --allow-remote-stop to stop it from others",
                 self.task
@@ -61,6 +67,82 @@ impl control_server::Control for Control {
             drain_millis: drain.as_millis() as u64,
         }))
     }
+
+    async fn inspect(
+        &self,
+        request: Request<InspectRequest>,
+    ) -> Result<Response<TaskReport>, tonic::Status> {
+        if !self.allow_remote_inspect && !is_local(&request) {
+            return Err(tonic::Status::permission_denied(format!(
+                "{} is inspected only from its own machine; start it with --allow-remote-inspect to inspect it from others",
+                self.task
+            )));
+        }
+        Ok(Response::new((self.reporter)()))
+    }
+}
+
+/// Whether a request comes from this machine.
+fn is_local<T>(request: &Request<T>) -> bool {
+    let from = request.remote_addr().map(|a| a.ip().to_canonical());
+    from.is_some_and(|ip| ip.is_loopback())
+}
+
+/// Why a task did not say what it does.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Refusal {
+    /// Nobody answers; the text says how.
+    Silent(String),
+    /// It answers, but not this: not Downpour's, or not to this machine.
+    Unwilling(String),
+}
+
+impl std::fmt::Display for Refusal {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let (Refusal::Silent(text) | Refusal::Unwilling(text)) = self;
+        f.write_str(text)
+    }
+}
+
+/// Bytes of the largest report that is taken in.
+const MAX_REPORT: usize = 16 << 20;
+
+/// Asks the task at `address` what it does.
+pub async fn inspect_task(address: &str, limit: Duration) -> Result<TaskReport, Refusal> {
+    let silent = || Refusal::Silent(format!("the task at {address} does not answer"));
+    let ask = async {
+        let channel = connect(address, limit)
+            .await
+            .map_err(|e| Refusal::Silent(e.message))?;
+        let mut client = ControlClient::new(channel).max_decoding_message_size(MAX_REPORT);
+        client.inspect(InspectRequest {}).await.map_err(|e| {
+            let status = from_tonic(&e);
+            match status.code {
+                Code::Unimplemented => {
+                    Refusal::Unwilling(format!("the task at {address} is not Downpour's"))
+                }
+                Code::Unavailable => silent(),
+                _ => Refusal::Unwilling(status.message),
+            }
+        })
+    };
+    match tokio::time::timeout(limit, ask).await {
+        Ok(outcome) => outcome.map(Response::into_inner),
+        Err(_) => Err(silent()),
+    }
+}
+
+async fn connect(address: &str, limit: Duration) -> Result<Channel, Status> {
+    let endpoint = Endpoint::from_shared(format!("http://{address}"))
+        .map_err(|e| Status::invalid_argument(format!("'{address}': {e}")))?
+        .connect_timeout(limit);
+    endpoint.connect().await.map_err(|e| {
+        let mut cause: &dyn std::error::Error = &e;
+        while let Some(deeper) = cause.source() {
+            cause = deeper;
+        }
+        Status::unavailable(format!("nobody answers at {address}: {cause}"))
+    })
 }
 
 /// Stops the task at `address` and waits until nobody listens there; returns the task's name.
@@ -69,16 +151,7 @@ pub async fn stop_task(address: &str, drain: Option<Duration>) -> Result<String,
     const SLACK: Duration = Duration::from_secs(10);
     let (host, port) = split_address(address)
         .map_err(|e| Status::invalid_argument(format!("'{address}': {e}")))?;
-    let endpoint = Endpoint::from_shared(format!("http://{address}"))
-        .map_err(|e| Status::invalid_argument(format!("'{address}': {e}")))?
-        .connect_timeout(SLACK);
-    let channel = endpoint.connect().await.map_err(|e| {
-        let mut cause: &dyn std::error::Error = &e;
-        while let Some(deeper) = cause.source() {
-            cause = deeper;
-        }
-        Status::unavailable(format!("nobody answers at {address}: {cause}"))
-    })?;
+    let channel = connect(address, SLACK).await?;
     let request = StopRequest {
         drain_millis: drain.map(|d| d.as_millis() as u64),
     };
@@ -114,23 +187,36 @@ mod tests {
     use super::*;
     use tonic::transport::server::TcpConnectInfo;
 
-    async fn stop_from(address: &str, allow_remote: bool) -> Result<Option<Duration>, Code> {
-        let (order, orders) = watch::channel(None);
-        let control = Control {
+    fn control(allow_remote: bool, order: watch::Sender<Option<Duration>>) -> Control {
+        Control {
             task: "/job:ps/replica:0/task:0".into(),
             allow_remote,
+            allow_remote_inspect: allow_remote,
+            reporter: Arc::new(TaskReport::default),
             drain: Duration::from_secs(20),
             gate: Gate::new("/job:ps/replica:0/task:0"),
             order,
-        };
-        let mut request = Request::new(StopRequest {
-            drain_millis: Some(u64::MAX),
-        });
+        }
+    }
+
+    fn from<T>(address: &str, message: T) -> Request<T> {
+        let mut request = Request::new(message);
         request.extensions_mut().insert(TcpConnectInfo {
             local_addr: None,
             remote_addr: address.parse().ok(),
         });
-        let outcome = control.stop(request).await;
+        request
+    }
+
+    async fn stop_from(address: &str, allow_remote: bool) -> Result<Option<Duration>, Code> {
+        let (order, orders) = watch::channel(None);
+        let request = from(
+            address,
+            StopRequest {
+                drain_millis: Some(u64::MAX),
+            },
+        );
+        let outcome = control(allow_remote, order).stop(request).await;
         outcome.map_err(|e| from_tonic(&e).code)?;
         Ok(*orders.borrow())
     }
@@ -146,5 +232,25 @@ mod tests {
             assert_eq!(refused, Err(Code::PermissionDenied), "{other}");
             assert_eq!(stop_from(other, true).await, stopped, "{other}");
         }
+    }
+
+    #[tokio::test]
+    async fn only_the_own_machine_inspects_a_task_unless_told_otherwise() {
+        for (address, allow, granted) in [
+            ("127.0.0.1:5", false, true),
+            ("192.0.2.1:5", false, false),
+            ("192.0.2.1:5", true, true),
+            ("nothing known", false, false),
+        ] {
+            let control = control(allow, watch::channel(None).0);
+            let outcome = control.inspect(from(address, InspectRequest {})).await;
+            assert_eq!(outcome.is_ok(), granted, "{address} {allow}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_port_that_nobody_listens_on_is_silent() {
+        let refusal = inspect_task("127.0.0.1:1", Duration::from_secs(5)).await;
+        assert!(matches!(refusal, Err(Refusal::Silent(_))), "{refusal:?}");
     }
 }

@@ -33,6 +33,8 @@ pub struct Definition {
     pub wait_for: Option<Vec<String>>,
     /// Whether other machines may stop this task.
     pub allow_remote_stop: Option<bool>,
+    /// Whether other machines may ask what this task does.
+    pub allow_remote_inspect: Option<bool>,
 }
 
 /// What is wrong with what a source says.
@@ -179,7 +181,8 @@ impl Definition {
 
     /// Reads a file of settings, JSON or TOML.
     pub fn from_file(text: &str) -> Result<Definition, DefinitionError> {
-        const KNOWN: [&str; 12] = [
+        const KNOWN: [&str; 13] = [
+            "allow_remote_inspect",
             "allow_remote_stop",
             "bind",
             "cluster",
@@ -227,7 +230,11 @@ impl Definition {
                 }
                 ("exit_when_done", Tree::Bool(on)) => made.exit_when_done = Some(on),
                 ("allow_remote_stop", Tree::Bool(on)) => made.allow_remote_stop = Some(on),
-                (key @ ("exit_when_done" | "allow_remote_stop"), other) => {
+                ("allow_remote_inspect", Tree::Bool(on)) => made.allow_remote_inspect = Some(on),
+                (
+                    key @ ("exit_when_done" | "allow_remote_stop" | "allow_remote_inspect"),
+                    other,
+                ) => {
                     return Err(value(key, other, "true or false"));
                 }
                 ("wait_for", tree) => made.wait_for = Some(texts("wait_for", &tree)?),

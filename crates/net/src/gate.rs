@@ -96,6 +96,11 @@ impl Gate {
         })
     }
 
+    /// Whether the task is about to end.
+    pub fn is_draining(&self) -> bool {
+        !matches!(self.state.lock().phase, Phase::Open)
+    }
+
     /// Steps under way.
     pub fn steps(&self) -> usize {
         self.count(|kind| kind == Kind::Step)

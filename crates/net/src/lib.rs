@@ -6,6 +6,7 @@ mod address;
 mod cluster;
 mod connection;
 mod control;
+mod counts;
 mod deadline;
 mod dedup;
 mod definition;
@@ -26,6 +27,7 @@ mod remote;
 mod role;
 mod server;
 mod task;
+mod traffic;
 #[cfg(test)]
 mod transport_tests;
 mod tree;
@@ -33,7 +35,8 @@ mod watch;
 
 pub use cluster::{ClusterError, ClusterSpec};
 pub use connection::{Answer, Methods};
-pub use control::{Control, stop_task};
+pub use control::{Control, Refusal, Reporter, inspect_task, stop_task};
+pub use counts::{CountedStep, StepCounter};
 pub use dedup::{RecentIds, RecentRequests};
 pub use definition::{Definition, DefinitionError, parse_duration};
 pub use gate::Gate;
@@ -50,4 +53,5 @@ pub use task::{
     Canceller, Done, GraphOptions, LocalTask, NewSession, PartialStep, Reply, StepEnd, StepStart,
     Task, ready,
 };
+pub use traffic::{LaneCounts, Traffic};
 pub use tree::TextError;

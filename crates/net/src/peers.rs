@@ -6,7 +6,7 @@ use crate::link::Link;
 use crate::pull::pull;
 use crate::task::Reply;
 use crate::watch::Watch;
-use crate::{ClusterSpec, Limits};
+use crate::{ClusterSpec, Limits, Traffic};
 use downpour_graph::{Code, DeviceName, Result, Status};
 use downpour_tensor::Tensor;
 use downpour_wire::messages::RecvTensorRequest;
@@ -43,6 +43,7 @@ pub struct Peers {
     farewells: Mutex<Vec<tokio::task::AbortHandle>>,
     limits: Limits,
     runtime: tokio::runtime::Handle,
+    traffic: Traffic,
 }
 
 impl Peers {
@@ -66,7 +67,19 @@ impl Peers {
             farewells: Mutex::default(),
             limits,
             runtime: tokio::runtime::Handle::current(),
+            traffic: Traffic::default(),
         }
+    }
+
+    /// The same, but what is exchanged is added to the counts of others.
+    pub fn counted_by(mut self, traffic: Traffic) -> Peers {
+        self.traffic = traffic;
+        self
+    }
+
+    /// How much is exchanged with each.
+    pub fn traffic(&self) -> &Traffic {
+        &self.traffic
     }
 
     /// Name of the task whose peers these are.
@@ -136,11 +149,13 @@ impl Peers {
     ) -> Result<(HeaderMap, M)> {
         let link = self.links(task)?.control;
         let request = Pieces::of(&request.encode()?);
+        let sent = request.len();
         let call = async {
             let reply = link.unary(path, request).await;
             reply.map_err(|e| self.failed(task, &e))
         };
         let (headers, message) = self.watched(task, call).await?;
+        self.traffic.exchanged(task, sent, message.len());
         Ok((headers, M::from_bytes(message, &Budget::default())?))
     }
 
@@ -241,7 +256,10 @@ impl Peers {
                 edges.note(edge, bytes);
                 Ok(tensor)
             };
-            peers.watched(&task, call).await
+            let asked = peers.traffic.asks(&task);
+            let tensor = peers.watched(&task, call).await?;
+            asked.came(tensor.as_ref().map_or(0, Tensor::byte_len));
+            Ok(tensor)
         })
     }
 

@@ -194,6 +194,7 @@ fn overlay(sources: &[(String, Definition)]) -> Definition {
         made.done_after = made.done_after.or(s.done_after);
         made.wait_for = made.wait_for.or(s.wait_for);
         made.allow_remote_stop = made.allow_remote_stop.or(s.allow_remote_stop);
+        made.allow_remote_inspect = made.allow_remote_inspect.or(s.allow_remote_inspect);
     }
     made
 }

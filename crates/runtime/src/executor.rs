@@ -308,7 +308,7 @@ impl StepShared {
             return;
         };
         let mut inputs = Vec::new();
-        if let Err(e) = core.take_inputs(node, &tag, &mut inputs) {
+        if let Err(e) = core.take_inputs(node, &tag, self.env.step_id, &mut inputs) {
             return core.finish(self, tag, Err(e));
         }
         let frame_iter = core.frame_iter(&tag);
@@ -362,7 +362,7 @@ impl StepShared {
             // Only `_Send` gets here: it tells the other side.
             core.drop_inputs(node, tag);
             room.inputs.push(None);
-        } else if let Err(e) = core.take_inputs(node, tag, &mut room.inputs) {
+        } else if let Err(e) = core.take_inputs(node, tag, self.env.step_id, &mut room.inputs) {
             return Some(Err(e));
         }
         match &node.kernel {
@@ -621,6 +621,7 @@ impl Core {
         &mut self,
         node: &PlanNode,
         tag: &Tagged,
+        step: u64,
         inputs: &mut Vec<Option<Value>>,
     ) -> Result<()> {
         let slots = node.slots as usize..(node.slots + node.num_inputs) as usize;
@@ -637,7 +638,12 @@ impl Core {
                 if wants_ref && lenient {
                     continue;
                 }
-                let Some(tensor) = variable.read() else {
+                // A node that gets the reference does not use the value that it had before.
+                let tensor = match wants_ref {
+                    true => variable.read(),
+                    false => variable.read_by(step),
+                };
+                let Some(tensor) = tensor else {
                     return Err(Status::failed_precondition(format!(
                         "Attempting to use uninitialized value {}",
                         node.info.input_names.get(i).map_or("", String::as_str)

@@ -14,6 +14,7 @@ mod fold;
 mod frame;
 mod function;
 mod fuse;
+mod history;
 mod kernel;
 mod plan;
 mod registry;
@@ -31,6 +32,7 @@ pub use function::{
     Callee, Caller, Function, FunctionHandle, FunctionLibrary, call_op, checked_outputs,
 };
 pub use fuse::ScalarOp;
+pub use history::{STALENESS_FROM, StalenessCounts};
 pub use kernel::{AsyncKernel, AsyncOp, Built, Kernel, KernelBuilder, NodeInfo, OpContext, Value};
 pub use plan::{CompileEnv, KernelCache, Plan};
 pub use registry::{Factory, Registration, Registry};
@@ -38,4 +40,4 @@ pub use rendezvous::{Delivery, Receiver, RemoteCall, RemoteSource, Rendezvous, R
 pub use resource::{Resource, ResourceManager};
 pub use timer::Timer;
 pub use trace::{NodeTrace, Trace};
-pub use variable::{Variable, VariableGuard};
+pub use variable::{Variable, VariableFacts, VariableGuard};

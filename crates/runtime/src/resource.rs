@@ -1,6 +1,7 @@
 //! Named objects that outlive a step: variables, queues, tables, readers. Keyed as TensorFlow
 //! keys them, by container, type and name; the default container is the device's job name.
 
+use crate::variable::{Variable, VariableFacts};
 use downpour_graph::{Result, Status};
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
@@ -11,9 +12,21 @@ use std::sync::Arc;
 pub trait Resource: Any + Send + Sync {
     /// The name of TensorFlow's C++ type, which error texts show.
     fn type_name(&self) -> &'static str;
+
+    /// The variable that this is, if it is one.
+    fn variable(&self) -> Option<&Variable> {
+        None
+    }
 }
 
-type Slot = (Arc<dyn Any + Send + Sync>, &'static str);
+type Slot = (Arc<dyn Any + Send + Sync>, &'static str, Look);
+/// Finds the variable that a resource is.
+type Look = fn(&(dyn Any + Send + Sync)) -> Option<&Variable>;
+
+fn look<R: Resource>(resource: &(dyn Any + Send + Sync)) -> Option<&Variable> {
+    resource.downcast_ref::<R>()?.variable()
+}
+
 type Container = HashMap<String, Vec<(TypeId, Slot)>>;
 
 /// Containers of named resources.
@@ -72,7 +85,7 @@ impl ResourceManager {
             return Ok(found);
         }
         let made = Arc::new(create()?);
-        let slot: Slot = (made.clone(), made.type_name());
+        let slot: Slot = (made.clone(), made.type_name(), look::<R>);
         inside
             .entry(name.to_owned())
             .or_default()
@@ -90,7 +103,7 @@ impl ResourceManager {
             .or_default();
         slots.retain(|(id, _)| *id != TypeId::of::<R>());
         let type_name = resource.type_name();
-        slots.push((TypeId::of::<R>(), (resource, type_name)));
+        slots.push((TypeId::of::<R>(), (resource, type_name, look::<R>)));
     }
 
     /// Removes the `R` called `name`; `false` if there was none.
@@ -135,17 +148,42 @@ impl ResourceManager {
                 inside.iter().flat_map(move |(n, slots)| {
                     slots
                         .iter()
-                        .map(move |(_, (_, t))| (c.clone(), n.clone(), *t))
+                        .map(move |(_, (_, t, _))| (c.clone(), n.clone(), *t))
                 })
             })
             .collect();
         out.sort();
         out
     }
+
+    /// Containers, names and facts of every variable, in the order of their names.
+    pub fn variables(&self) -> Vec<(String, String, VariableFacts)> {
+        let mut found = Vec::new();
+        for (container, inside) in self.containers.lock().iter() {
+            for (name, slots) in inside {
+                for (_, (resource, _, look)) in slots {
+                    if look(&**resource).is_some() {
+                        let resource = resource.clone();
+                        found.push((container.clone(), name.clone(), resource, *look));
+                    }
+                }
+            }
+        }
+        // Asked outside the lock: an update may hold a variable for long.
+        let facts = found
+            .into_iter()
+            .filter_map(|(container, name, resource, look)| {
+                let facts = look(&*resource)?.facts();
+                Some((container, name, facts))
+            });
+        let mut facts: Vec<_> = facts.collect();
+        facts.sort_by(|a, b| (&a.0, &a.1).cmp(&(&b.0, &b.1)));
+        facts
+    }
 }
 
 fn find_in<R: Resource>(container: &Container, name: &str) -> Option<Arc<R>> {
-    let (_, (found, _)) = container
+    let (_, (found, ..)) = container
         .get(name)?
         .iter()
         .find(|(id, _)| *id == TypeId::of::<R>())?;
@@ -155,7 +193,6 @@ fn find_in<R: Resource>(container: &Container, name: &str) -> Option<Arc<R>> {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::Variable;
 
     #[test]
     fn resources_are_shared_by_container_and_name() {
@@ -179,6 +216,14 @@ mod tests {
             "Container x does not exist. (Could not find resource: x/w)"
         );
         assert_eq!(m.list(), [("ps".into(), "v".into(), "N10tensorflow3VarE")]);
+        a.read_by(7);
+        a.note_update(7);
+        let [(container, name, facts)] = &m.variables()[..] else {
+            panic!("{:?}", m.variables());
+        };
+        assert_eq!((container.as_str(), name.as_str()), ("ps", "v"));
+        assert_eq!((facts.updates, facts.staleness[0]), (1, 1));
+        assert!(!facts.is_initialized && facts.contents.is_none());
         m.clear("ps");
         assert!(m.find::<Variable>("ps", "v").is_none());
         assert!(!m.remove::<Variable>("ps", "v"));

@@ -3,17 +3,35 @@
 //! count); a writer changes it in place when no snapshot is out, else on a fresh buffer, so a
 //! reader never sees a torn value.
 
+use crate::history::{History, StalenessCounts};
 use crate::resource::Resource;
 use downpour_graph::Result;
 use downpour_tensor::{DType, Shape, Tensor};
 use parking_lot::{Mutex, MutexGuard};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// A mutable cell that holds a tensor once it is initialised.
 #[derive(Debug, Default)]
 pub struct Variable {
     declared: Option<(DType, Shape)>,
     value: Mutex<Option<Tensor>>,
+    /// Made when a step first uses the variable: those of a single step stay small.
+    history: OnceLock<Box<History>>,
+}
+
+/// What there is to say of a variable without looking at its elements.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct VariableFacts {
+    /// Type and shape of the value, or those that were declared.
+    pub contents: Option<(DType, Shape)>,
+    /// Bytes of the value.
+    pub bytes: usize,
+    /// Whether there is a value.
+    pub is_initialized: bool,
+    /// How often steps changed it.
+    pub updates: u64,
+    /// How stale those steps were, by [`crate::STALENESS_FROM`].
+    pub staleness: StalenessCounts,
 }
 
 /// Exclusive access to a variable's tensor.
@@ -28,8 +46,8 @@ impl Variable {
     /// A variable with a value.
     pub fn with_value(value: Tensor) -> Variable {
         Variable {
-            declared: None,
             value: Mutex::new(Some(value)),
+            ..Variable::default()
         }
     }
 
@@ -45,6 +63,7 @@ impl Variable {
         Variable {
             declared: Some((dtype, shape)),
             value: Mutex::new(value),
+            ..Variable::default()
         }
     }
 
@@ -56,6 +75,40 @@ impl Variable {
     /// A snapshot, or `None` before initialisation.
     pub fn read(&self) -> Option<Tensor> {
         self.value.lock().clone()
+    }
+
+    /// A snapshot for a step, which may update the variable later.
+    pub fn read_by(&self, step: u64) -> Option<Tensor> {
+        let value = self.value.lock();
+        self.history().read_by(step);
+        value.clone()
+    }
+
+    /// Notes that a step changes the value. Called by whoever holds the lock for it.
+    pub fn note_update(&self, step: u64) {
+        self.history().updated_by(step);
+    }
+
+    fn history(&self) -> &History {
+        self.history.get_or_init(Box::default)
+    }
+
+    /// What there is to say of it now.
+    pub fn facts(&self) -> VariableFacts {
+        let (contents, bytes, is_initialized) = {
+            let value = self.value.lock();
+            let contents = value.as_ref().map(|t| (t.dtype(), t.shape().clone()));
+            let bytes = value.as_ref().map_or(0, Tensor::byte_len);
+            (contents, bytes, value.is_some())
+        };
+        let history = self.history.get();
+        VariableFacts {
+            contents: contents.or_else(|| self.declared.clone()),
+            bytes,
+            is_initialized,
+            updates: history.map_or(0, |h| h.updates()),
+            staleness: history.map_or_else(StalenessCounts::default, |h| h.staleness()),
+        }
     }
 
     /// Bytes of the value; of what was declared while somebody holds the lock.
@@ -109,5 +162,9 @@ impl Variable {
 impl Resource for Variable {
     fn type_name(&self) -> &'static str {
         "N10tensorflow3VarE"
+    }
+
+    fn variable(&self) -> Option<&Variable> {
+        Some(self)
     }
 }

@@ -74,7 +74,7 @@ macro_rules! service_messages {
     };
 }
 
-service_messages! { control: StopRequest, StopResponse, }
+service_messages! { control: InspectRequest, StopRequest, StopResponse, TaskReport, }
 
 /// A message of which only the number of its parts matters.
 const COUNTED: Kind = Kind::Fields(&[]);

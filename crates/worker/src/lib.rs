@@ -8,6 +8,7 @@ mod lifecycle;
 mod partial;
 mod remote_functions;
 mod remote_rendezvous;
+mod report;
 mod roll;
 mod rpc_log;
 mod service;

@@ -197,6 +197,9 @@ impl WorkerShell {
             Some(tensor) => tensor,
             None => Tensor::zeros(DType::Float, Shape::from(vec![0]))?,
         };
+        let receiver = request.rendezvous_key.split(';').nth(2).unwrap_or_default();
+        let traffic = self.worker.config.peers.traffic();
+        traffic.sent_tensor(receiver, tensor.byte_len());
         Ok(RecvTensorResponse {
             tensor,
             is_dead,

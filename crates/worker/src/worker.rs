@@ -11,13 +11,14 @@ use crate::stats::device_stats;
 use downpour_graph::{Graph, Result, Status};
 use downpour_net::{
     Canceller, ClusterSpec, Done, GraphOptions, Limits, LocalTask, NewSession, PartialStep, Peers,
-    Reply, StepEnd, StepStart, Task, ready, task_name,
+    Reply, StepCounter, StepEnd, StepStart, Task, ready, task_name,
 };
 use downpour_runtime::{
     Cancellation, CompileEnv, Device, FunctionLibrary, KernelCache, Plan, Registry, Rendezvous,
     Step, StepEnv, Trace,
 };
 use downpour_tensor::Tensor;
+use downpour_wire::control::StepCounts;
 use downpour_wire::messages::DeviceAttributes;
 use parking_lot::Mutex;
 use std::sync::Arc;
@@ -48,9 +49,9 @@ pub struct Worker {
     roll: Roll,
 }
 
-/// The machine, and the lock that only [`Life::tell`] takes.
+/// The machine, and the lock that only [`Life::tell`] takes; beside it, how many runs it knew.
 #[derive(Clone)]
-pub(crate) struct Life(Arc<Mutex<Lifecycle<Live>>>);
+pub(crate) struct Life(Arc<(Mutex<Lifecycle<Live>>, StepCounter)>);
 
 /// What the machine passes on in a running worker.
 pub(crate) struct Live;
@@ -71,9 +72,16 @@ impl Life {
     /// Tells the machine what happened and does what it says; what is meant for the caller comes
     /// back.
     pub(crate) fn tell(&self, event: Event<'_, Live>) -> Option<Effect<Live>> {
-        let effects = self.0.lock().step(event);
+        let (machine, runs) = &*self.0;
+        if let Event::Finished { error, .. } = &event {
+            runs.ended(error.is_some());
+        }
+        let effects = machine.lock().step(event);
         let mut own = None;
         for effect in effects {
+            if let Effect::Run { .. } = &effect {
+                runs.started();
+            }
             match effect {
                 Effect::Stop(cancellation, reason) => cancellation.cancel(reason),
                 Effect::Abort(place, reason) => place.abort(reason),
@@ -84,6 +92,11 @@ impl Life {
             }
         }
         own
+    }
+
+    /// How many runs there were.
+    pub(crate) fn runs(&self) -> StepCounts {
+        self.0.1.counts()
     }
 
     /// Ends a run early.
@@ -134,7 +147,7 @@ impl Worker {
         let life = Lifecycle::new(&config.name, bounds);
         Worker {
             config,
-            life: Life(Arc::new(Mutex::new(life))),
+            life: Life(Arc::new((Mutex::new(life), StepCounter::default()))),
             log: Arc::default(),
             roll: Roll::default(),
         }
@@ -247,7 +260,8 @@ impl Worker {
                     false => config.device.shared(),
                 };
                 let device = own.renamed(format!("{name}/device:CPU:0"), &def.job_name);
-                let peers = Peers::new(&spec, &name, config.limits);
+                let peers = Peers::new(&spec, &name, config.limits)
+                    .counted_by(config.peers.traffic().clone());
                 (Arc::new(device), Arc::new(peers))
             }
             None if session.isolate => (Arc::new(config.device.isolated()), config.peers.clone()),
@@ -283,7 +297,7 @@ impl Worker {
         options: GraphOptions,
     ) -> Result<u64> {
         let (id, session) = {
-            let life = self.life.0.lock();
+            let life = self.life.0.0.lock();
             let (id, session) = life.session(handle)?;
             (id, session.clone())
         };

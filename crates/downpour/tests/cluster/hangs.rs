@@ -276,6 +276,7 @@ async fn mortal_ps(
         threads: Some(2),
         console: None,
         ending: Default::default(),
+        ..ServerConfig::local()
     };
     let server = Server::bind(config).await.unwrap();
     let (stop, stopped) = tokio::sync::oneshot::channel::<()>();

@@ -22,6 +22,7 @@ pub(crate) async fn start() -> SocketAddr {
         threads: Some(2),
         console: None,
         ending: Default::default(),
+        ..ServerConfig::local()
     };
     let server = Server::bind(config).await.unwrap();
     let address = server.address();
@@ -61,6 +62,7 @@ pub(crate) async fn start_task(
         threads: Some(2),
         console: None,
         ending: Default::default(),
+        ..ServerConfig::local()
     };
     let server = Server::bind(config).await.unwrap();
     tokio::spawn(server.serve(std::future::pending()));

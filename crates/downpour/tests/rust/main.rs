@@ -6,6 +6,7 @@ mod hooks;
 mod placement;
 mod queues;
 mod sampled;
+mod report;
 mod summaries;
 mod supervision;
 mod sync;

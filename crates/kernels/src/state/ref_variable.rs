@@ -52,6 +52,10 @@ impl Resource for RefVariable {
     fn type_name(&self) -> &'static str {
         "N10tensorflow9LegacyVarE"
     }
+
+    fn variable(&self) -> Option<&Variable> {
+        Some(&self.0)
+    }
 }
 
 /// The attribute `shape` of a variable's node: of unknown rank means a scalar.
@@ -107,6 +111,7 @@ fn assign(b: &KernelBuilder<'_>) -> Result<Built> {
                     value.shape()
                 )));
             }
+            variable.note_update(ctx.env().step_id);
             *old = Some(value);
             Ok(())
         })?;

@@ -60,7 +60,7 @@ pub(super) fn lookup(ctx: &OpContext<'_>, i: usize) -> Result<Arc<Variable>> {
 pub(super) fn snapshot(ctx: &OpContext<'_>, i: usize) -> Result<Tensor> {
     let handle = ctx.handle(i)?;
     find(ctx, handle)
-        .and_then(|v| v.read())
+        .and_then(|v| v.read_by(ctx.env().step_id))
         .ok_or_else(|| not_found(ctx, handle))
 }
 
@@ -155,7 +155,7 @@ fn read_variables(b: &KernelBuilder<'_>) -> Result<Built> {
         let mut missing = Vec::new();
         for (i, &dtype) in dtypes.iter().enumerate() {
             let handle = ctx.handle(i)?;
-            match find(ctx, handle).and_then(|v| v.read()) {
+            match find(ctx, handle).and_then(|v| v.read_by(ctx.env().step_id)) {
                 Some(value) => {
                     check_dtype(dtype, &value)?;
                     ctx.set_output(i, value);
@@ -212,6 +212,7 @@ fn assign_variable(b: &KernelBuilder<'_>) -> Result<Built> {
                     )));
                 }
             }
+            variable.note_update(ctx.env().step_id);
             *old = Some(value);
             Ok(())
         })

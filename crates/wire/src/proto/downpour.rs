@@ -17,6 +17,128 @@ pub struct StopResponse {
     #[prost(uint64, tag = "3")]
     pub drain_millis: u64,
 }
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct InspectRequest {}
+/// What a task knows about itself. Counts begin with the task's life.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TaskReport {
+    /// /job:J/replica:0/task:N
+    #[prost(string, tag = "1")]
+    pub task: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub version: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "3")]
+    pub incarnation: u64,
+    #[prost(uint64, tag = "4")]
+    pub uptime_millis: u64,
+    #[prost(uint64, tag = "5")]
+    pub resident_bytes: u64,
+    #[prost(bool, tag = "6")]
+    pub is_draining: bool,
+    #[prost(message, repeated, tag = "7")]
+    pub devices: ::prost::alloc::vec::Vec<DeviceReport>,
+    /// Steps that clients asked of this task's master.
+    #[prost(message, optional, tag = "8")]
+    pub steps: ::core::option::Option<StepCounts>,
+    /// Graphs of steps that this task ran, for any master.
+    #[prost(message, optional, tag = "9")]
+    pub runs: ::core::option::Option<StepCounts>,
+    /// Sessions of this task's master.
+    #[prost(message, repeated, tag = "10")]
+    pub sessions: ::prost::alloc::vec::Vec<SessionReport>,
+    /// Sessions that other masters hold here.
+    #[prost(message, repeated, tag = "11")]
+    pub guests: ::prost::alloc::vec::Vec<SessionReport>,
+    #[prost(message, repeated, tag = "12")]
+    pub peers: ::prost::alloc::vec::Vec<PeerReport>,
+    /// The largest; `variable_totals` has all.
+    #[prost(message, repeated, tag = "13")]
+    pub variables: ::prost::alloc::vec::Vec<VariableReport>,
+    #[prost(message, optional, tag = "14")]
+    pub variable_totals: ::core::option::Option<VariableTotals>,
+    /// How many updates of others came between a step's read of a variable and its own update: how
+    /// often it was 0, 1, 2 and so on; the bounds are those of `staleness_from`.
+    #[prost(uint64, repeated, tag = "15")]
+    pub staleness: ::prost::alloc::vec::Vec<u64>,
+    #[prost(uint64, repeated, tag = "16")]
+    pub staleness_from: ::prost::alloc::vec::Vec<u64>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct DeviceReport {
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub device_type: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "3")]
+    pub incarnation: u64,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StepCounts {
+    #[prost(uint64, tag = "1")]
+    pub started: u64,
+    #[prost(uint64, tag = "2")]
+    pub ended: u64,
+    /// Of those that ended.
+    #[prost(uint64, tag = "3")]
+    pub failed: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct SessionReport {
+    #[prost(string, tag = "1")]
+    pub handle: ::prost::alloc::string::String,
+    /// The task whose master opened it; empty for a client's.
+    #[prost(string, tag = "2")]
+    pub master: ::prost::alloc::string::String,
+    /// How often it was used.
+    #[prost(uint64, tag = "3")]
+    pub uses: u64,
+    #[prost(bool, tag = "4")]
+    pub client_is_there: bool,
+}
+/// Tensors and messages of steps between this task and another.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct PeerReport {
+    #[prost(string, tag = "1")]
+    pub task: ::prost::alloc::string::String,
+    #[prost(uint64, tag = "2")]
+    pub bytes_sent: u64,
+    #[prost(uint64, tag = "3")]
+    pub bytes_received: u64,
+    #[prost(uint64, tag = "4")]
+    pub tensors_sent: u64,
+    #[prost(uint64, tag = "5")]
+    pub tensors_received: u64,
+    /// Values asked of it that are not here yet.
+    #[prost(uint64, tag = "6")]
+    pub waiting: u64,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VariableReport {
+    #[prost(string, tag = "1")]
+    pub container: ::prost::alloc::string::String,
+    #[prost(string, tag = "2")]
+    pub name: ::prost::alloc::string::String,
+    #[prost(string, tag = "3")]
+    pub dtype: ::prost::alloc::string::String,
+    /// Of a variable without a value, what its node declared.
+    #[prost(int64, repeated, tag = "4")]
+    pub shape: ::prost::alloc::vec::Vec<i64>,
+    #[prost(uint64, tag = "5")]
+    pub bytes: u64,
+    #[prost(uint64, tag = "6")]
+    pub updates: u64,
+    #[prost(bool, tag = "7")]
+    pub is_initialized: bool,
+}
+#[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct VariableTotals {
+    #[prost(uint64, tag = "1")]
+    pub count: u64,
+    #[prost(uint64, tag = "2")]
+    pub bytes: u64,
+    #[prost(uint64, tag = "3")]
+    pub updates: u64,
+}
 /// Generated client implementations.
 pub mod control_client {
     #![allow(
@@ -127,6 +249,25 @@ pub mod control_client {
             req.extensions_mut().insert(GrpcMethod::new("downpour.Control", "Stop"));
             self.inner.unary(req, path, codec).await
         }
+        /// What the task is doing.
+        pub async fn inspect(
+            &mut self,
+            request: impl tonic::IntoRequest<super::InspectRequest>,
+        ) -> std::result::Result<tonic::Response<super::TaskReport>, tonic::Status> {
+            self.inner
+                .ready()
+                .await
+                .map_err(|e| {
+                    tonic::Status::unknown(
+                        format!("Service was not ready: {}", e.into()),
+                    )
+                })?;
+            let codec = crate::codec::Codec::default();
+            let path = http::uri::PathAndQuery::from_static("/downpour.Control/Inspect");
+            let mut req = request.into_request();
+            req.extensions_mut().insert(GrpcMethod::new("downpour.Control", "Inspect"));
+            self.inner.unary(req, path, codec).await
+        }
     }
 }
 /// Generated server implementations.
@@ -147,6 +288,11 @@ pub mod control_server {
             &self,
             request: tonic::Request<super::StopRequest>,
         ) -> std::result::Result<tonic::Response<super::StopResponse>, tonic::Status>;
+        /// What the task is doing.
+        async fn inspect(
+            &self,
+            request: tonic::Request<super::InspectRequest>,
+        ) -> std::result::Result<tonic::Response<super::TaskReport>, tonic::Status>;
     }
     #[derive(Debug)]
     pub struct ControlServer<T> {
@@ -252,6 +398,49 @@ pub mod control_server {
                     let inner = self.inner.clone();
                     let fut = async move {
                         let method = StopSvc(inner);
+                        let codec = crate::codec::Codec::default();
+                        let mut grpc = tonic::server::Grpc::new(codec)
+                            .apply_compression_config(
+                                accept_compression_encodings,
+                                send_compression_encodings,
+                            )
+                            .apply_max_message_size_config(
+                                max_decoding_message_size,
+                                max_encoding_message_size,
+                            );
+                        let res = grpc.unary(method, req).await;
+                        Ok(res)
+                    };
+                    Box::pin(fut)
+                }
+                "/downpour.Control/Inspect" => {
+                    #[allow(non_camel_case_types)]
+                    struct InspectSvc<T: Control>(pub Arc<T>);
+                    impl<T: Control> tonic::server::UnaryService<super::InspectRequest>
+                    for InspectSvc<T> {
+                        type Response = super::TaskReport;
+                        type Future = BoxFuture<
+                            tonic::Response<Self::Response>,
+                            tonic::Status,
+                        >;
+                        fn call(
+                            &mut self,
+                            request: tonic::Request<super::InspectRequest>,
+                        ) -> Self::Future {
+                            let inner = Arc::clone(&self.0);
+                            let fut = async move {
+                                <T as Control>::inspect(&inner, request).await
+                            };
+                            Box::pin(fut)
+                        }
+                    }
+                    let accept_compression_encodings = self.accept_compression_encodings;
+                    let send_compression_encodings = self.send_compression_encodings;
+                    let max_decoding_message_size = self.max_decoding_message_size;
+                    let max_encoding_message_size = self.max_encoding_message_size;
+                    let inner = self.inner.clone();
+                    let fut = async move {
+                        let method = InspectSvc(inner);
                         let codec = crate::codec::Codec::default();
                         let mut grpc = tonic::server::Grpc::new(codec)
                             .apply_compression_config(

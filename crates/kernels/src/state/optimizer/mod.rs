@@ -242,6 +242,9 @@ fn optimizer(b: &KernelBuilder<'_>, checks: &'static [Check], pass: Pass) -> Res
             return Err(error);
         }
         drop(application);
+        for variable in &variables {
+            variable.note_update(ctx.env().step_id);
+        }
         drop(locked);
         layout.door.finish(ctx);
         Ok(())

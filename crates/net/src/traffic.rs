@@ -1,0 +1,159 @@
+//! How much this task exchanges with each other one. Counting is a look-up in a table that hardly
+//! ever changes and a few relaxed additions, because every tensor passes here.
+
+use parking_lot::RwLock;
+use std::collections::BTreeMap;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering::Relaxed};
+
+/// Most tasks that are told apart: a cluster's, not whatever a request names.
+const MAX_TASKS: usize = 10_000;
+
+/// The counts of one task, by peer. Clones share them.
+#[derive(Clone, Default)]
+pub struct Traffic(Arc<RwLock<BTreeMap<String, Arc<Lane>>>>);
+
+/// To and from one peer.
+#[derive(Default)]
+struct Lane {
+    bytes_sent: AtomicU64,
+    bytes_received: AtomicU64,
+    tensors_sent: AtomicU64,
+    tensors_received: AtomicU64,
+    waiting: AtomicU64,
+}
+
+/// Counts at one moment.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct LaneCounts {
+    /// The other task.
+    pub task: String,
+    /// Bytes to it.
+    pub bytes_sent: u64,
+    /// Bytes from it.
+    pub bytes_received: u64,
+    /// Tensors to it.
+    pub tensors_sent: u64,
+    /// Tensors from it.
+    pub tensors_received: u64,
+    /// Values asked of it that have not come.
+    pub waiting: u64,
+}
+
+impl Traffic {
+    /// A tensor went to the task of `device`.
+    pub fn sent_tensor(&self, device: &str, bytes: usize) {
+        let task = device.rsplit_once("/device:").map_or(device, |(t, _)| t);
+        self.with(task, |lane| {
+            lane.tensors_sent.fetch_add(1, Relaxed);
+            lane.bytes_sent.fetch_add(bytes as u64, Relaxed);
+        });
+    }
+
+    /// A message of a step went to a task, and an answer came.
+    pub(crate) fn exchanged(&self, task: &str, sent: usize, received: usize) {
+        self.with(task, |lane| {
+            lane.bytes_sent.fetch_add(sent as u64, Relaxed);
+            lane.bytes_received.fetch_add(received as u64, Relaxed);
+        });
+    }
+
+    /// A value is asked of a task; it counts as awaited until what is returned is dropped.
+    pub(crate) fn asks(&self, task: &str) -> Asked {
+        let asked = Asked(self.lane(task));
+        if let Some(lane) = &asked.0 {
+            lane.waiting.fetch_add(1, Relaxed);
+        }
+        asked
+    }
+
+    /// All counts, in the order of the tasks' names.
+    pub fn counts(&self) -> Vec<LaneCounts> {
+        let lanes = self.0.read();
+        let counts = lanes.iter().map(|(task, lane)| LaneCounts {
+            task: task.clone(),
+            bytes_sent: lane.bytes_sent.load(Relaxed),
+            bytes_received: lane.bytes_received.load(Relaxed),
+            tensors_sent: lane.tensors_sent.load(Relaxed),
+            tensors_received: lane.tensors_received.load(Relaxed),
+            waiting: lane.waiting.load(Relaxed),
+        });
+        counts.collect()
+    }
+
+    fn with(&self, task: &str, count: impl FnOnce(&Lane)) {
+        if let Some(lane) = self.0.read().get(task) {
+            return count(lane);
+        }
+        if let Some(lane) = self.lane(task) {
+            count(&lane);
+        }
+    }
+
+    fn lane(&self, task: &str) -> Option<Arc<Lane>> {
+        if let Some(lane) = self.0.read().get(task) {
+            return Some(lane.clone());
+        }
+        let mut lanes = self.0.write();
+        if lanes.len() >= MAX_TASKS && !lanes.contains_key(task) {
+            return None;
+        }
+        Some(lanes.entry(task.to_owned()).or_default().clone())
+    }
+}
+
+/// A value that was asked for.
+pub(crate) struct Asked(Option<Arc<Lane>>);
+
+impl Asked {
+    /// It came.
+    pub(crate) fn came(&self, bytes: usize) {
+        if let Some(lane) = &self.0 {
+            lane.tensors_received.fetch_add(1, Relaxed);
+            lane.bytes_received.fetch_add(bytes as u64, Relaxed);
+        }
+    }
+}
+
+impl Drop for Asked {
+    fn drop(&mut self) {
+        if let Some(lane) = &self.0 {
+            lane.waiting.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_value_is_awaited_until_it_comes_or_is_given_up() {
+        let traffic = Traffic::default();
+        let shared = traffic.clone();
+        let (first, second) = (shared.asks("/job:ps/task:0"), shared.asks("/job:ps/task:0"));
+        assert_eq!(traffic.counts()[0].waiting, 2);
+        first.came(40);
+        drop((first, second));
+        traffic.sent_tensor("/job:ps/task:0/device:CPU:0", 5);
+        traffic.exchanged("/job:ps/task:0", 2, 3);
+        let expected = LaneCounts {
+            task: "/job:ps/task:0".into(),
+            bytes_sent: 7,
+            bytes_received: 43,
+            tensors_sent: 1,
+            tensors_received: 1,
+            waiting: 0,
+        };
+        assert_eq!(traffic.counts(), [expected]);
+    }
+
+    #[test]
+    fn names_that_a_stranger_invents_are_bounded() {
+        let traffic = Traffic::default();
+        for i in 0..MAX_TASKS + 5 {
+            traffic.sent_tensor(&format!("/job:x{i}/device:CPU:0"), 1);
+        }
+        assert_eq!(traffic.counts().len(), MAX_TASKS);
+    }
+}

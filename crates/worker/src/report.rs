@@ -1,0 +1,92 @@
+//! What a worker says of itself to whoever watches the cluster. Asked about once a second; nothing
+//! here is on the way of a step.
+
+use crate::Worker;
+use downpour_net::Task;
+use downpour_runtime::{STALENESS_FROM, VariableFacts};
+use downpour_wire::control::{
+    DeviceReport, PeerReport, SessionReport, TaskReport, VariableReport, VariableTotals,
+};
+
+/// Most variables that a report names; the largest ones.
+const MAX_VARIABLES: usize = 2000;
+
+impl Worker {
+    /// Fills in the worker's part of its task's report.
+    pub fn report(&self, report: &mut TaskReport) {
+        report.task = self.config.name.clone();
+        report.incarnation = self.config.device.incarnation;
+        report.runs = Some(self.life.runs());
+        report.devices = self
+            .devices()
+            .into_iter()
+            .map(|device| DeviceReport {
+                name: device.name,
+                device_type: device.device_type,
+                incarnation: device.incarnation,
+            })
+            .collect();
+        for (master, handles) in self.attendance().masters {
+            // An unnamed master is the one of this task.
+            let own = master.is_empty() || master == self.config.name;
+            for handle in handles.into_iter().filter(|_| !own) {
+                report.guests.push(SessionReport {
+                    handle,
+                    master: master.clone(),
+                    uses: 0,
+                    client_is_there: true,
+                });
+            }
+        }
+        let counts = self.config.peers.traffic().counts().into_iter();
+        let others = counts.filter(|lane| lane.task != self.config.name);
+        report.peers = others
+            .map(|lane| PeerReport {
+                task: lane.task,
+                bytes_sent: lane.bytes_sent,
+                bytes_received: lane.bytes_received,
+                tensors_sent: lane.tensors_sent,
+                tensors_received: lane.tensors_received,
+                waiting: lane.waiting,
+            })
+            .collect();
+        report_variables(self.config.device.resources.variables(), report);
+    }
+}
+
+fn report_variables(variables: Vec<(String, String, VariableFacts)>, report: &mut TaskReport) {
+    let mut totals = VariableTotals::default();
+    let mut staleness = vec![0; STALENESS_FROM.len()];
+    let mut list = Vec::with_capacity(variables.len());
+    for (container, name, facts) in variables {
+        totals.count += 1;
+        totals.bytes += facts.bytes as u64;
+        totals.updates += facts.updates;
+        for (sum, n) in staleness.iter_mut().zip(facts.staleness) {
+            *sum += n;
+        }
+        let (dtype, shape) = match &facts.contents {
+            Some((dtype, shape)) => (
+                dtype.to_string(),
+                shape.dims().iter().map(|&d| d as i64).collect(),
+            ),
+            None => (String::new(), Vec::new()),
+        };
+        list.push(VariableReport {
+            container,
+            name,
+            dtype,
+            shape,
+            bytes: facts.bytes as u64,
+            updates: facts.updates,
+            is_initialized: facts.is_initialized,
+        });
+    }
+    // Stable: those of equal size stay in the order of their names.
+    list.sort_by_key(|v| std::cmp::Reverse(v.bytes));
+    list.truncate(MAX_VARIABLES);
+    report.variables = list;
+    report.variable_totals = Some(totals);
+    report.staleness = staleness;
+    report.staleness_from = STALENESS_FROM.to_vec();
+}
