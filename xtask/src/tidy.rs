@@ -24,11 +24,12 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("client", &["net", "build"]),
     ("train", &["client", "formats"]),
     ("launch", &["net"]),
+    ("dashboard", &["net", "formats"]),
     (
         "downpour",
         &["master", "worker", "kernels", "train", "client"],
     ),
-    ("cli", &["downpour", "launch"]),
+    ("cli", &["downpour", "launch", "dashboard"]),
 ];
 
 /// Past this a source file gets a warning: it holds a second thing.

@@ -3,6 +3,7 @@
 mod config;
 mod inspect;
 mod refusal;
+mod dashboard;
 mod run;
 mod serve;
 mod stop;

@@ -1,6 +1,7 @@
 //! `downpour serve`: one task of a cluster.
 
 use crate::config::{bind_hint, describe};
+use crate::dashboard::DashboardFlags;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use downpour::{
@@ -114,6 +115,9 @@ pub(crate) struct Serve {
     /// How long opening a session may wait for tasks that do not answer [default: as long as its client waits]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     pub(crate) find_within: Option<Duration>,
+
+    #[command(flatten)]
+    pub(crate) dashboard: DashboardFlags,
 }
 
 /// Shown below the flags.
@@ -157,6 +161,11 @@ impl Serve {
             let mut out = std::io::stdout();
             // A closed standard output is no reason not to serve.
             let _ = out.write_all(describe(&role, server.address()).as_bytes());
+            let subject = DashboardFlags::cluster(&role, server.address());
+            let dashboard = self.dashboard.start(subject).await?;
+            if let Some(dashboard) = &dashboard {
+                let _ = writeln!(out, "dashboard at {}", dashboard.url());
+            }
             let _ = out.flush();
             let reason = server.serve(interrupted).await?;
             let farewell = match reason {

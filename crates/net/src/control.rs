@@ -82,10 +82,14 @@ impl control_server::Control for Control {
     }
 }
 
-/// Whether a request comes from this machine.
+/// Whether a request comes from this machine: over the loopback interface, or from the very
+/// address that it came to.
 fn is_local<T>(request: &Request<T>) -> bool {
-    let from = request.remote_addr().map(|a| a.ip().to_canonical());
-    from.is_some_and(|ip| ip.is_loopback())
+    let Some(from) = request.remote_addr().map(|a| a.ip().to_canonical()) else {
+        return false;
+    };
+    let to = request.local_addr().map(|a| a.ip().to_canonical());
+    from.is_loopback() || to == Some(from)
 }
 
 /// Why a task did not say what it does.
@@ -246,6 +250,13 @@ mod tests {
             let outcome = control.inspect(from(address, InspectRequest {})).await;
             assert_eq!(outcome.is_ok(), granted, "{address} {allow}");
         }
+        let mut own = Request::new(InspectRequest {});
+        own.extensions_mut().insert(TcpConnectInfo {
+            local_addr: "192.0.2.7:1".parse().ok(),
+            remote_addr: "192.0.2.7:5".parse().ok(),
+        });
+        let control = control(false, watch::channel(None).0);
+        assert!(control.inspect(own).await.is_ok());
     }
 
     #[tokio::test]

@@ -95,6 +95,12 @@ impl Peers {
             .filter(|name| *name != self.own)
     }
 
+    /// All tasks and where they listen, the own one among them.
+    pub fn tasks(&self) -> impl Iterator<Item = (&str, &str)> {
+        let tasks = self.addresses.iter();
+        tasks.map(|(task, address)| (task.as_str(), address.as_str()))
+    }
+
     /// Where a task listens.
     pub fn address(&self, task: &str) -> Option<&str> {
         self.addresses.get(task).map(String::as_str)

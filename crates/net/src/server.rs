@@ -66,10 +66,15 @@ impl Listener {
     pub fn address(&self) -> SocketAddr {
         self.address
     }
+
+    /// What connects to it.
+    pub(crate) fn incoming(self) -> Incoming {
+        Incoming(self.sockets)
+    }
 }
 
 /// Connections to any of several sockets.
-struct Incoming(Vec<TcpListener>);
+pub(crate) struct Incoming(Vec<TcpListener>);
 
 impl Incoming {
     fn poll(&mut self, context: &mut Context<'_>) -> Poll<io::Result<TcpStream>> {
@@ -83,6 +88,16 @@ impl Incoming {
 
     async fn next(&mut self) -> io::Result<TcpStream> {
         std::future::poll_fn(|context| self.poll(context)).await
+    }
+
+    /// The next connection, however long it takes until one can be had.
+    pub(crate) async fn accept(&mut self) -> TcpStream {
+        loop {
+            match self.next().await {
+                Ok(socket) => return socket,
+                Err(_) => tokio::time::sleep(BREATHER).await,
+            }
+        }
     }
 }
 

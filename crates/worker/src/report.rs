@@ -5,7 +5,8 @@ use crate::Worker;
 use downpour_net::Task;
 use downpour_runtime::{STALENESS_FROM, VariableFacts};
 use downpour_wire::control::{
-    DeviceReport, PeerReport, SessionReport, TaskReport, VariableReport, VariableTotals,
+    DeviceReport, MemberReport, PeerReport, SessionReport, TaskReport, VariableReport,
+    VariableTotals,
 };
 
 /// Most variables that a report names; the largest ones.
@@ -48,6 +49,13 @@ impl Worker {
                 tensors_sent: lane.tensors_sent,
                 tensors_received: lane.tensors_received,
                 waiting: lane.waiting,
+            })
+            .collect();
+        let tasks = self.config.peers.tasks();
+        report.members = tasks
+            .map(|(task, address)| MemberReport {
+                task: task.to_owned(),
+                address: address.to_owned(),
             })
             .collect();
         report_variables(self.config.device.resources.variables(), report);

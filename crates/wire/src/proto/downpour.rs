@@ -62,6 +62,17 @@ pub struct TaskReport {
     pub staleness: ::prost::alloc::vec::Vec<u64>,
     #[prost(uint64, repeated, tag = "16")]
     pub staleness_from: ::prost::alloc::vec::Vec<u64>,
+    /// All tasks of its cluster, itself among them.
+    #[prost(message, repeated, tag = "17")]
+    pub members: ::prost::alloc::vec::Vec<MemberReport>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct MemberReport {
+    #[prost(string, tag = "1")]
+    pub task: ::prost::alloc::string::String,
+    /// host:port
+    #[prost(string, tag = "2")]
+    pub address: ::prost::alloc::string::String,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeviceReport {

@@ -1,0 +1,282 @@
+// Asks the API once a second and shows what it says.
+'use strict';
+
+const EVERY = 1000, MAX_ROWS = 900, MAX_LOG = 600;
+const $ = id => document.getElementById(id);
+const known = { state: null, rows: [], tasks: [], nextSample: 0, curves: [], scalars: null, nextLog: 0, sources: new Map(), announced: null, axis: 'step', heard: 0 };
+const charts = { curves: new Map() };
+
+async function ask(path) {
+  const stop = new AbortController(), timer = setTimeout(() => stop.abort(), 5000);
+  try {
+    const answer = await fetch(path, { signal: stop.signal, cache: 'no-store' });
+    if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
+    return await answer.json();
+  } finally {
+    clearTimeout(timer);
+  }
+}
+
+async function tick() {
+  try {
+    const state = await ask('/api/state');
+    known.state = state;
+    known.heard = Date.now();
+    if (state.next_sample < known.nextSample) { known.rows = []; known.nextSample = 0; }
+    if (state.next_sample !== known.nextSample) {
+      const more = await ask(`/api/samples?since=${known.nextSample}`);
+      known.tasks = more.tasks;
+      known.rows = known.rows.concat(more.rows).slice(-MAX_ROWS);
+      known.nextSample = more.next;
+    }
+    if (state.scalars_version !== known.scalars) {
+      const more = await ask('/api/scalars');
+      known.scalars = more.version;
+      known.curves = more.curves || [];
+    }
+    if (state.next_log < known.nextLog) known.nextLog = 0;
+    if (state.next_log !== known.nextLog) {
+      const more = await ask(`/api/logs?since=${known.nextLog}`);
+      known.nextLog = more.next;
+      showLog(more.lines);
+    }
+    show();
+    pulse(true);
+  } catch (e) {
+    pulse(false);
+  }
+}
+
+function pulse(live) {
+  $('pulse').className = 'pulse ' + (live ? 'live' : 'down');
+  const ago = known.heard ? `no answer for ${Format.span((Date.now() - known.heard) / 1000)}` : 'no answer';
+  text($('pulse-text'), live ? 'live' : ago);
+}
+
+function text(node, words) {
+  words = String(words);
+  if (node.textContent !== words) node.textContent = words;
+}
+
+function show() {
+  const s = known.state;
+  const alive = s.tasks.filter(t => t.phase === 'alive' || t.phase === 'mute').length;
+  const lost = s.tasks.filter(t => t.phase === 'lost');
+  const steps = s.tasks.reduce((n, t) => n + t.rates.steps, 0);
+  const name = (s.job && s.job.name) || s.title || 'cluster';
+  text($('title'), name);
+  text($('subtitle'), [s.job && s.job.phase, `${s.tasks.length} tasks`, `watched for ${Format.span(s.now - s.began)}`].filter(Boolean).join(' · '));
+  document.title = `${lost.length ? '▲ ' : ''}${alive}/${s.tasks.length} · ${Format.number(steps)} steps/s · ${name}`;
+  text($('foot'), `Downpour ${s.version}`);
+  tiles(s, alive, lost, steps);
+  drawTopology($('topology'), s);
+  showCurves(s);
+  showRates(s);
+  showStaleness(s);
+  showPlacement(s);
+  tables(s);
+  showEvents(s);
+  announce(s);
+}
+
+function tiles(s, alive, lost, steps) {
+  text($('tile-tasks'), `${alive} of ${s.tasks.length}`);
+  text($('tile-tasks-note'), lost.length ? 'lost: ' + lost.map(t => t.short).join(', ') : alive === s.tasks.length ? 'all alive' : 'alive');
+  text($('tile-steps'), Format.number(steps));
+  const ended = s.tasks.reduce((n, t) => n + t.steps.ended, 0), failed = s.tasks.reduce((n, t) => n + t.steps.failed, 0);
+  text($('tile-steps-note'), `${ended.toLocaleString('en')} steps so far, ${failed} failed`);
+  const rate = s.links.reduce((n, l) => n + l.bytes_per_second, 0);
+  text($('tile-bytes'), Format.bytes(rate) + '/s');
+  text($('tile-bytes-note'), Format.bytes(s.links.reduce((n, l) => n + l.bytes, 0)) + ' in all');
+  text($('tile-variables'), Format.bytes(s.placement.bytes));
+  text($('tile-variables-note'), `${s.placement.count} variables`);
+  const c = s.checkpoints[0];
+  text($('tile-checkpoint'), c ? (c.step === null ? c.name : 'step ' + c.step.toLocaleString('en')) : '–');
+  text($('tile-checkpoint-note'), c ? (c.time ? Format.span(s.now - c.time) + ' ago' : c.name) : 'none seen');
+}
+
+function marksOf(s, toX) {
+  return s.events.filter(e => ['loss', 'restart', 'checkpoint'].includes(e.kind))
+    .map(e => ({ x: toX(e.time), kind: e.kind, text: `${Format.clock(e.time)} ${e.task ? e.task + ' ' : ''}${e.text}` }))
+    .filter(m => m.x !== null);
+}
+
+function showCurves(s) {
+  const byTag = new Map();
+  for (const c of known.curves) {
+    if (!byTag.has(c.tag)) byTag.set(c.tag, []);
+    byTag.get(c.tag).push(c);
+  }
+  $('curves-empty').hidden = byTag.size > 0;
+  const runs = [...new Set(known.curves.map(c => c.run))];
+  for (const [tag, chart] of charts.curves) if (!byTag.has(tag)) { chart.figure.remove(); charts.curves.delete(tag); }
+  // What people look for first comes first.
+  const rank = tag => /loss/i.test(tag) ? 0 : /acc/i.test(tag) ? 1 : 2;
+  const tags = [...byTag.keys()].sort((a, b) => rank(a) - rank(b) || a.localeCompare(b)).slice(0, 24);
+  for (const tag of tags) {
+    const time = known.axis === 'time';
+    if (!charts.curves.has(tag)) {
+      charts.curves.set(tag, new LineChart($('curves'), {
+        title: tag, label: tag, formatY: Format.number, time: () => known.axis === 'time',
+        formatX: x => known.axis === 'time' ? Format.clock(x) : Format.number(x),
+      }));
+    }
+    const series = byTag.get(tag).map(c => ({
+      name: c.run || 'train', colour: runs.indexOf(c.run), points: c.points.map(p => [time ? p[1] : p[0], p[2]]),
+    }));
+    const points = byTag.get(tag)[0].points;
+    const stepAt = t => { let x = null; for (const p of points) if (p[1] <= t) x = p[0]; return x; };
+    charts.curves.get(tag).update({ series, marks: marksOf(s, time ? t => t : stepAt) });
+  }
+}
+
+function showRates(s) {
+  const colour = new Map(s.tasks.map((t, i) => [t.short, i]));
+  const lines = (field, wanted) => known.tasks.map((task, i) => ({ name: task, colour: colour.get(task) || 0, points: known.rows.map(r => [r.time, r[field][i] === undefined ? null : r[field][i]]) }))
+    .filter(line => wanted(line));
+  const options = { time: () => true, formatX: Format.clock, fromZero: true };
+  charts.steps ||= new LineChart($('chart-steps'), { ...options, label: 'Steps per second', formatY: Format.number });
+  charts.bytes ||= new LineChart($('chart-bytes'), { ...options, label: 'Bytes received per second', formatY: Format.bytes });
+  const some = line => line.points.some(p => p[1] > 0);
+  const marks = marksOf(s, t => t).filter(m => m.kind !== 'checkpoint');
+  charts.steps.update({ series: lines('steps', line => some(line) || !line.name.startsWith('ps:')), marks });
+  charts.bytes.update({ series: lines('received', some), marks });
+}
+
+function showStaleness(s) {
+  const { from, counts } = s.staleness;
+  let last = counts.length - 1;
+  while (last > 5 && !counts[last]) last--;
+  const name = i => i + 1 < from.length && from[i + 1] - from[i] > 1 ? `${from[i]}–${from[i + 1] - 1}` : i === from.length - 1 ? `${from[i]}+` : String(from[i]);
+  const bars = counts.slice(0, last + 1).map((value, i) => ({ name: name(i), value, title: `${name(i)} updates late: ${value} times` }));
+  const total = counts.reduce((a, b) => a + b, 0);
+  const fresh = total ? Math.round(counts[0] / total * 100) : 0;
+  barChart($('chart-staleness'), bars, total ? `Update staleness: ${total} updates measured, ${fresh}% on the newest value` : 'Update staleness: nothing measured yet');
+}
+
+function showPlacement(s) {
+  const holders = s.tasks.filter(t => t.job === 'ps' || t.variables > 0);
+  const bars = holders.map(t => ({ name: clip(t.short, 11), value: t.variable_bytes, text: `${Format.bytes(t.variable_bytes)}, ${t.variables} variables`, colour: s.tasks.indexOf(t) }));
+  levelChart($('chart-placement'), bars, 'Parameter placement: ' + holders.map(t => `${t.short} ${Format.bytes(t.variable_bytes)}`).join(', '));
+  text($('placement-note'), holders.length > 1 ? `largest is ${s.placement.imbalance.toFixed(2)}× the mean` : '');
+}
+
+// Cells are changed in place: whoever reads the table is not thrown out of it.
+function table(node, columns, rows) {
+  if (!node.tHead) {
+    const head = el('tr', {}, ...columns.map(c => el('th', { scope: 'col', class: c.number ? 'number' : null }, c.name)));
+    node.append(el('thead', {}, head), el('tbody', {}));
+  }
+  const body = node.tBodies[0];
+  while (body.rows.length > rows.length) body.deleteRow(-1);
+  rows.forEach((row, i) => {
+    const line = body.rows[i] || body.insertRow();
+    columns.forEach((column, j) => {
+      const cell = line.cells[j] || line.insertCell();
+      const kind = column.number ? 'number' : column.long ? 'text' : '';
+      if (cell.className !== kind) cell.className = kind;
+      if (column.draw) column.draw(cell, row); else text(cell, column.of(row));
+    });
+  });
+}
+
+function drawPhase(cell, t) {
+  if (cell.dataset.phase === t.phase) return;
+  cell.dataset.phase = t.phase;
+  cell.replaceChildren(el('span', { class: `phase ${t.phase}` }, el('span', { class: 'dot', 'aria-hidden': 'true' }), PHASES[t.phase] || t.phase));
+}
+
+function tables(s) {
+  const whole = n => n.toLocaleString('en');
+  table($('table-tasks'), [
+    { name: 'Task', of: t => t.short }, { name: 'State', draw: drawPhase },
+    { name: 'For', number: true, of: t => Format.span(s.now - t.since) }, { name: 'Address', of: t => t.address },
+    { name: 'Steps', number: true, of: t => whole(t.steps.ended) }, { name: 'Failed', number: true, of: t => whole(t.steps.failed) },
+    { name: 'Runs', number: true, of: t => whole(t.runs.ended) }, { name: 'Running', number: true, of: t => whole(t.runs.started - t.runs.ended) },
+    { name: 'Waits for', number: true, of: t => whole(t.waiting) }, { name: 'Sessions', number: true, of: t => `${t.sessions} + ${t.guests}` },
+    { name: 'Memory', number: true, of: t => Format.bytes(t.memory) }, { name: 'Restarts', number: true, of: t => t.restarts },
+    { name: 'Note', long: true, of: t => t.phase === 'alive' ? (t.is_draining ? 'is stopping' : t.process || '') : [t.process, t.reason].filter(Boolean).join(': ') },
+  ], s.tasks);
+  table($('table-links'), [
+    { name: 'From', of: l => l.from }, { name: 'To', of: l => l.to },
+    { name: 'Per second', number: true, of: l => Format.bytes(l.bytes_per_second) },
+    { name: 'In all', number: true, of: l => Format.bytes(l.bytes) }, { name: 'Tensors', number: true, of: l => whole(l.tensors) },
+  ], s.links);
+  table($('table-variables'), [
+    { name: 'Variable', long: true, of: v => v.name }, { name: 'Task', of: v => v.task },
+    { name: 'Type', of: v => v.dtype + (v.shape.length ? ` [${v.shape.join(', ')}]` : '') },
+    { name: 'Bytes', number: true, of: v => v.is_initialized ? Format.bytes(v.bytes) : 'no value' }, { name: 'Updates', number: true, of: v => whole(v.updates) },
+  ], s.variables);
+  text($('variables-note'), s.variables.length < s.placement.count ? `the largest ${s.variables.length} of ${s.placement.count}` : '');
+  table($('table-checkpoints'), [
+    { name: 'Checkpoint', long: true, of: c => c.name }, { name: 'Step', number: true, of: c => c.step === null ? '–' : whole(c.step) },
+    { name: 'Saved', number: true, of: c => c.time ? Format.clock(c.time) : '–' }, { name: 'Run', of: c => c.run || '–' },
+  ], s.checkpoints);
+}
+
+function showEvents(s) {
+  const list = $('events'), rows = s.events.slice(-120).reverse();
+  const stamp = rows.length + ':' + (rows[0] ? rows[0].time + rows[0].text : '');
+  if (list.dataset.stamp === stamp) return;
+  list.dataset.stamp = stamp;
+  list.replaceChildren(...rows.map(e => el('li', { class: e.kind },
+    el('time', {}, Format.clock(e.time)), el('span', { class: 'dot', 'aria-hidden': 'true' }),
+    el('span', {}, (e.task ? e.task + ' ' : '') + e.text))));
+}
+
+function announce(s) {
+  const news = s.events.filter(e => (e.kind === 'loss' || e.kind === 'restart') && (known.announced === null ? false : e.time > known.announced));
+  known.announced = Math.max(known.announced || 0, ...s.events.map(e => e.time), 0);
+  if (news.length) text($('announce'), news.map(e => `${e.task || ''} ${e.text}`).join('. '));
+}
+
+function showLog(lines) {
+  const log = $('log'), select = $('log-source'), atEnd = log.scrollHeight - log.scrollTop - log.clientHeight < 40;
+  for (const line of lines) {
+    if (!known.sources.has(line.source)) {
+      known.sources.set(line.source, known.sources.size);
+      select.append(el('option', { value: line.source }, line.source));
+    }
+    const row = el('div', { 'data-source': line.source }, el('span', { class: `source s${known.sources.get(line.source) % COLOURS}` }, line.source), line.text);
+    row.hidden = select.value !== '' && select.value !== line.source;
+    log.append(row);
+  }
+  while (log.childElementCount > MAX_LOG) log.firstElementChild.remove();
+  if (atEnd) log.scrollTop = log.scrollHeight;
+}
+
+$('log-source').addEventListener('change', () => {
+  for (const row of $('log').children) row.hidden = $('log-source').value !== '' && row.dataset.source !== $('log-source').value;
+  $('log').scrollTop = $('log').scrollHeight;
+});
+
+for (const button of document.querySelectorAll('[data-axis]')) {
+  button.addEventListener('click', () => {
+    known.axis = button.dataset.axis;
+    for (const other of document.querySelectorAll('[data-axis]')) other.setAttribute('aria-pressed', other === button);
+    if (known.state) showCurves(known.state);
+  });
+}
+
+function theme(dark) {
+  document.documentElement.dataset.theme = dark ? 'dark' : 'light';
+  $('theme').setAttribute('aria-pressed', dark);
+}
+$('theme').addEventListener('click', () => {
+  const dark = $('theme').getAttribute('aria-pressed') !== 'true';
+  theme(dark);
+  try { localStorage.setItem('theme', dark ? 'dark' : 'light'); } catch (e) { /* private windows */ }
+});
+try {
+  const kept = localStorage.getItem('theme');
+  if (kept) theme(kept === 'dark');
+  else $('theme').setAttribute('aria-pressed', matchMedia('(prefers-color-scheme: dark)').matches);
+} catch (e) { /* the system's choice */ }
+
+addEventListener('resize', () => { if (known.state) show(); });
+(async () => {
+  for (;;) {
+    if (!document.hidden || !known.state) await tick();
+    await new Promise(go => setTimeout(go, EVERY));
+  }
+})();

@@ -1,0 +1,65 @@
+// The cluster as a picture: parameter servers above, those who use them below, links between.
+'use strict';
+
+const PHASES = {
+  alive: 'alive', lost: 'lost', mute: 'there, says nothing', waiting: 'not there yet', ended: 'ended',
+};
+
+function drawTopology(place, state) {
+  const width = Math.max(320, place.clientWidth || 900), box = { w: width < 600 ? 132 : 164, h: 62 }, gap = 18;
+  const upper = state.tasks.filter(t => t.job === 'ps'), lower = state.tasks.filter(t => t.job !== 'ps');
+  const perRow = Math.max(1, Math.floor((width + gap) / (box.w + gap)));
+  const at = new Map(), parts = [];
+  let y = 4;
+  for (const group of [upper, lower]) {
+    for (let i = 0; i < group.length; i += perRow) {
+      const row = group.slice(i, i + perRow), span = row.length * (box.w + gap) - gap;
+      row.forEach((task, n) => at.set(task.short, { x: (width - span) / 2 + n * (box.w + gap), y, task, upper: group === upper }));
+      y += box.h + gap;
+    }
+    if (group === upper && upper.length && lower.length) y += width < 600 ? 50 : 90;
+  }
+  const height = Math.max(box.h + 8, y - gap + 4);
+  for (const link of state.links) {
+    const a = at.get(link.from), b = at.get(link.to);
+    if (!a || !b || a === b) continue;
+    parts.push(linkPath(link, a, b, box));
+  }
+  for (const { x, y, task } of at.values()) parts.push(node(x, y, box, task));
+  const alive = state.tasks.filter(t => t.phase === 'alive').length;
+  const lost = state.tasks.filter(t => t.phase === 'lost').map(t => t.short);
+  const label = `Cluster: ${upper.length} parameter servers, ${lower.length} other tasks, ${alive} alive${lost.length ? ', lost: ' + lost.join(', ') : ''}. The table of tasks below has the details.`;
+  place.replaceChildren(el('svg', { viewBox: `0 0 ${width} ${height}`, role: 'img', 'aria-label': label }, ...parts));
+}
+
+function linkPath(link, a, b, box) {
+  const rate = link.bytes_per_second, busy = rate >= 1;
+  const same = a.y === b.y, down = a.y < b.y;
+  // The two directions of a pair run side by side.
+  const side = link.from < link.to ? -7 : 7;
+  const x1 = a.x + box.w / 2 + side, x2 = b.x + box.w / 2 + side;
+  const y1 = same ? a.y + box.h : a.y + (down ? box.h : 0), y2 = same ? b.y + box.h : b.y + (down ? 0 : box.h);
+  const bend = same ? 36 : (y2 - y1) / 2;
+  const d = `M${x1} ${y1}C${x1} ${y1 + bend} ${x2} ${same ? y2 + bend : y2 - bend} ${x2} ${y2}`;
+  const width = busy ? Math.min(7, 1.2 + Math.log10(1 + rate) * 0.7) : 1;
+  return el('g', {}, el('title', {}, `${link.from} to ${link.to}: ${Format.bytes(rate)} per second, ${Format.bytes(link.bytes)} in all`),
+    el('path', { class: 'link' + (busy ? '' : ' quiet'), d, 'stroke-width': width.toFixed(1) }),
+    busy ? el('path', { class: 'link busy', d, 'stroke-width': Math.max(1.6, width * 0.5).toFixed(1) }) : null);
+}
+
+function node(x, y, box, task) {
+  const steps = task.rates.steps >= 0.05 ? `${Format.number(task.rates.steps)} steps/s` : task.rates.updates >= 0.05 ? `${Format.number(task.rates.updates)} updates/s` : '';
+  const words = { alive: steps || 'idle', lost: 'lost', mute: 'says nothing', waiting: 'not there yet', ended: 'ended' }[task.phase] || task.phase;
+  const memory = task.phase === 'alive' ? Format.bytes(task.memory) : '';
+  return el('g', { class: `node ${task.phase}`, 'data-task': task.short, transform: `translate(${x} ${y})` },
+    el('title', {}, `${task.name} at ${task.address}: ${PHASES[task.phase] || task.phase}${task.reason ? ', ' + task.reason : ''}`),
+    el('rect', { width: box.w, height: box.h, rx: 12 }),
+    el('circle', { cx: 16, cy: 19, r: 5 }),
+    el('text', { class: 'name', x: 28, y: 23 }, clip(task.short, box.w < 150 ? 12 : 17)),
+    el('text', { x: 14, y: 41 }, words),
+    el('text', { x: 14, y: 55 }, [memory, task.restarts ? `${task.restarts}× restarted` : ''].filter(Boolean).join(' · ')));
+}
+
+function clip(text, n) {
+  return text.length > n ? text.slice(0, n - 1) + '…' : text;
+}

@@ -1,0 +1,332 @@
+//! Asks the tasks, reads the files, and keeps what they say. One loop, once a second; questions
+//! go out together and each has its time limit, so a dead task delays nobody.
+
+use crate::files::Files;
+use crate::logs::Tail;
+use crate::samples::{Row, Samples};
+use crate::scalars::Scalars;
+use crate::state::{self, EventShown, JobShown, StateShown, TaskShown, short};
+use crate::task::{Change, TaskPhase, WatchedTask};
+use crate::{JobView, LogSink, Subject};
+use downpour_formats::LocalStorage;
+use downpour_net::inspect_task;
+use parking_lot::Mutex;
+use serde_json::json;
+use std::collections::{BTreeMap, VecDeque};
+use std::sync::Arc;
+use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
+use tokio::sync::Semaphore;
+
+/// How often tasks are asked.
+const EVERY: Duration = Duration::from_secs(1);
+/// How long one may take to answer: a busy machine must not look dead.
+const PATIENCE: Duration = Duration::from_secs(3);
+/// Questions under way at once.
+const AT_ONCE: usize = 64;
+/// Tasks that are watched.
+const MAX_TASKS: usize = 1000;
+/// Events that are kept.
+const MAX_EVENTS: usize = 300;
+
+type Totals = BTreeMap<(String, String), (u64, u64)>;
+
+/// Knows what is to be shown.
+pub(crate) struct Collector {
+    subject: Subject,
+    known: Mutex<Known>,
+    scalars: Mutex<Scalars>,
+}
+
+struct Known {
+    began: f64,
+    tasks: Vec<WatchedTask>,
+    events: VecDeque<EventShown>,
+    samples: Samples,
+    /// What each link has carried, now and at the question before, and the time between.
+    links: (Totals, Totals, f64),
+    asked: Option<Instant>,
+    checkpoints: Vec<crate::files::Checkpoint>,
+    job: Option<JobView>,
+    /// How many of the launcher's events were taken over.
+    job_events: u64,
+}
+
+/// What only the loop touches.
+struct Reading {
+    files: Files,
+    tails: Vec<Tail>,
+    sink: LogSink,
+}
+
+fn now() -> f64 {
+    let since = SystemTime::now().duration_since(UNIX_EPOCH);
+    since.map_or(0.0, |d| d.as_secs_f64())
+}
+
+impl Collector {
+    pub(crate) fn new(subject: Subject) -> Collector {
+        let tasks = subject.tasks.iter().take(MAX_TASKS);
+        let began = now();
+        let known = Known {
+            began,
+            tasks: tasks
+                .map(|(name, at)| WatchedTask::new(name.clone(), at.clone(), began))
+                .collect(),
+            events: VecDeque::new(),
+            samples: Samples::default(),
+            links: Default::default(),
+            asked: None,
+            checkpoints: Vec::new(),
+            job: None,
+            job_events: 0,
+        };
+        Collector {
+            subject,
+            known: Mutex::new(known),
+            scalars: Mutex::default(),
+        }
+    }
+
+    /// Watches for ever.
+    pub(crate) async fn run(self: Arc<Self>) {
+        let dirs = self.subject.dirs.iter();
+        let mut reading = Reading {
+            files: Files::new(dirs.map(|d| d.to_string_lossy().into_owned()).collect()),
+            tails: self
+                .subject
+                .logs
+                .iter()
+                .map(|(source, path)| {
+                    Tail::new(source.clone(), path.to_string_lossy().into_owned())
+                })
+                .collect(),
+            sink: self.subject.sink.clone(),
+        };
+        let mut ticks = tokio::time::interval(EVERY);
+        ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
+        loop {
+            ticks.tick().await;
+            let this = self.clone();
+            let files = tokio::task::spawn_blocking(move || {
+                this.read(&mut reading);
+                reading
+            });
+            self.ask().await;
+            match files.await {
+                Ok(back) => reading = back,
+                // Only a panic gets here; the tasks can still be watched without files.
+                Err(_) => loop {
+                    ticks.tick().await;
+                    self.ask().await;
+                },
+            }
+        }
+    }
+
+    /// Reads what is new in files.
+    fn read(&self, reading: &mut Reading) {
+        let storage = LocalStorage::new();
+        for tail in &mut reading.tails {
+            tail.read(&storage, &reading.sink);
+        }
+        // Files may be slow; nothing is locked while they are read.
+        let take = |run: &str, event: &_| self.scalars.lock().add(run, event);
+        let checkpoints = reading.files.look(take);
+        let mut known = self.known.lock();
+        known.checkpoints = reading.files.checkpoints.clone();
+        for checkpoint in checkpoints.into_iter().rev() {
+            let time = checkpoint.time.unwrap_or_else(now);
+            let text = format!("checkpoint {} saved", checkpoint.name);
+            known.happened(time, "checkpoint", None, text);
+        }
+    }
+
+    /// Asks every task, and the launcher.
+    async fn ask(&self) {
+        let addresses: Vec<String> = {
+            let known = self.known.lock();
+            known.tasks.iter().map(|t| t.address.clone()).collect()
+        };
+        let room = Arc::new(Semaphore::new(AT_ONCE));
+        let questions: Vec<_> = addresses
+            .into_iter()
+            .map(|address| {
+                let room = room.clone();
+                tokio::spawn(async move {
+                    let _permit = room.acquire().await;
+                    inspect_task(&address, PATIENCE).await
+                })
+            })
+            .collect();
+        let mut answers = Vec::with_capacity(questions.len());
+        for question in questions {
+            answers.push(question.await);
+        }
+        let view = self.subject.job.as_ref().map(|job| job());
+        let time = now();
+        let mut known = self.known.lock();
+        known.take_job(view);
+        for (i, answer) in answers.into_iter().enumerate() {
+            if let (Ok(answer), Some(task)) = (answer, known.tasks.get_mut(i)) {
+                let change = task.heard(answer, time);
+                let name = task.name.clone();
+                known.task_changed(&name, change, time);
+            }
+        }
+        known.sample(time);
+    }
+
+    /// `/api/state`.
+    pub(crate) fn state(&self) -> StateShown {
+        let known = self.known.lock();
+        let tasks = known.tasks.iter().map(|task| {
+            let process = known.process(&task.name);
+            let restarts = process.map_or(0, |p| u64::from(p.restarts));
+            let said = process.map(|p| match &p.exit {
+                Some(exit) if p.phase != "running" => format!("{} ({exit})", p.phase),
+                _ => p.phase.clone(),
+            });
+            TaskShown::new(task, said, restarts)
+        });
+        StateShown {
+            version: env!("CARGO_PKG_VERSION"),
+            title: self.subject.title.clone(),
+            now: now(),
+            began: known.began,
+            job: known.job.as_ref().map(|job| JobShown {
+                name: job.name.clone(),
+                phase: job.phase.clone(),
+            }),
+            tasks: tasks.collect(),
+            links: state::links(&known.links.0, &known.links.1, known.links.2),
+            placement: state::placement(&known.tasks),
+            variables: state::variables(&known.tasks),
+            staleness: state::staleness(&known.tasks),
+            checkpoints: known.checkpoints.clone(),
+            events: known.events.iter().cloned().collect(),
+            next_sample: known.samples.next(),
+            scalars_version: self.scalars.lock().version(),
+            next_log: self.subject.sink.next(),
+        }
+    }
+
+    /// `/api/samples`: rows from an id on.
+    pub(crate) fn samples(&self, since: u64) -> String {
+        let known = self.known.lock();
+        let tasks: Vec<String> = known.tasks.iter().map(|t| short(&t.name)).collect();
+        let rows = known.samples.since(since);
+        json!({"tasks": tasks, "rows": rows, "next": known.samples.next()}).to_string()
+    }
+
+    /// `/api/scalars`: all curves, or nothing if there is nothing new.
+    pub(crate) fn scalars(&self, seen: Option<u64>) -> String {
+        let scalars = self.scalars.lock();
+        let version = scalars.version();
+        match seen == Some(version) {
+            true => json!({"version": version}).to_string(),
+            false => json!({"version": version, "curves": scalars.shown()}).to_string(),
+        }
+    }
+
+    /// `/api/logs`: lines from an id on.
+    pub(crate) fn logs(&self, since: u64) -> String {
+        let sink = &self.subject.sink;
+        json!({"lines": sink.since(since), "next": sink.next()}).to_string()
+    }
+
+    /// `/metrics`.
+    pub(crate) fn metrics(&self) -> String {
+        crate::metrics::text(&self.known.lock().tasks)
+    }
+}
+
+impl Known {
+    fn process(&self, task: &str) -> Option<&crate::JobTask> {
+        let job = self.job.as_ref()?;
+        job.tasks.iter().find(|t| t.name == task)
+    }
+
+    /// Takes over what the launcher says.
+    fn take_job(&mut self, view: Option<JobView>) {
+        let Some(view) = view else {
+            return;
+        };
+        let seen = self.job_events.saturating_sub(view.forgotten) as usize;
+        for event in view.events.iter().skip(seen) {
+            let task = event.task.as_deref();
+            self.happened(event.time, &event.kind, task, event.text.clone());
+        }
+        self.job_events = view.forgotten + view.events.len() as u64;
+        let over: Vec<String> = view
+            .tasks
+            .iter()
+            .filter(|t| t.is_over)
+            .map(|t| t.name.clone())
+            .collect();
+        self.job = Some(view);
+        let time = now();
+        for task in self.tasks.iter_mut().filter(|t| over.contains(&t.name)) {
+            task.over(time);
+        }
+    }
+
+    /// Notes what changed with a task, unless its launcher has told it already.
+    fn task_changed(&mut self, task: &str, change: Option<Change>, time: f64) {
+        let Some(change) = change else {
+            return;
+        };
+        let process = self.process(task).map(|p| p.phase.as_str());
+        let is_known = match change.kind {
+            "restart" => false,
+            // A process that runs and does not answer is news to the launcher too.
+            "loss" => process.is_some_and(|phase| phase != "running"),
+            _ => process.is_some(),
+        };
+        if !is_known {
+            self.happened(time, change.kind, Some(task), change.text);
+        }
+    }
+
+    fn happened(&mut self, time: f64, kind: &str, task: Option<&str>, text: String) {
+        let event = EventShown {
+            time,
+            kind: kind.to_owned(),
+            task: task.map(short),
+            text,
+        };
+        // Nearly always the newest.
+        let place = self.events.partition_point(|e| e.time <= time);
+        self.events.insert(place, event);
+        if self.events.len() > MAX_EVENTS {
+            self.events.pop_front();
+        }
+    }
+
+    fn sample(&mut self, time: f64) {
+        let alive = |value: fn(&WatchedTask) -> f64| {
+            let values = self.tasks.iter().map(|t| {
+                let is_alive = t.phase == TaskPhase::Alive;
+                is_alive.then(|| value(t) as f32)
+            });
+            values.collect()
+        };
+        let memory = self.tasks.iter().map(|t| {
+            let report = t.report.as_ref().filter(|_| t.phase == TaskPhase::Alive);
+            report.map(|r| r.resident_bytes)
+        });
+        let row = Row {
+            id: 0,
+            time,
+            steps: alive(|t| t.rates.steps),
+            updates: alive(|t| t.rates.updates),
+            received: alive(|t| t.rates.received),
+            memory: memory.collect(),
+        };
+        self.samples.add(row);
+        let asked = Instant::now();
+        let seconds = self.asked.map_or(0.0, |at| (asked - at).as_secs_f64());
+        self.asked = Some(asked);
+        let before = std::mem::replace(&mut self.links.0, state::totals(&self.tasks));
+        (self.links.1, self.links.2) = (before, seconds);
+    }
+}
