@@ -1,9 +1,9 @@
 //! The `downpour` command: the only place that reads arguments, prints and exits.
 
 mod config;
+mod dashboard;
 mod inspect;
 mod refusal;
-mod dashboard;
 mod run;
 mod serve;
 mod stop;
