@@ -6,6 +6,7 @@ mod guard;
 
 pub(crate) use guard::Guard;
 
+use crate::dashboard::DashboardFlags;
 use crate::serve::duration;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
@@ -86,6 +87,9 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TASK@TIME", value_parser = kill)]
     kill: Vec<(TaskName, Duration)>,
 
+    #[command(flatten)]
+    dashboard: DashboardFlags,
+
     /// Print what the job amounts to, as a file that `downpour run` takes, and exit
     #[arg(long)]
     print_spec: bool,
@@ -148,6 +152,11 @@ impl Run {
             state.name,
             state.dir.join("logs").display()
         ));
+        let subject = DashboardFlags::job(&local.monitor());
+        let dashboard = self.dashboard.start_beside(subject)?;
+        if let Some(dashboard) = &dashboard {
+            console.note(&format!("dashboard at {}", dashboard.url()));
+        }
         let quiet = self.quiet;
         let shown = console.clone();
         let names: Vec<TaskName> = state.tasks.iter().map(|t| t.name.clone()).collect();
