@@ -16,6 +16,7 @@ mod example;
 mod examples;
 mod fuzz;
 mod graphs;
+mod launch;
 mod process;
 mod programs;
 mod proto;
@@ -43,6 +44,7 @@ usage: cargo xtask <command>
   programs [NAME [--sync] [--free] [--resource] [--tf] [--data DIR]]
                         one training program on 2 ps and 2 workers; all on both sides, compared
   examples [NAME…]      the examples of crates/downpour train to the quality they state
+  launch                the demo, and a TensorFlow script under `downpour run`, with tasks killed
   bench [--row NAME] [--json] [--rounds N]
                         our numbers beside TensorFlow's, in the same run
   fuzz [--seconds N] [--target NAME]
@@ -76,6 +78,11 @@ fn run(args: &[String]) -> Result<()> {
         "bench" => bench::run(rest),
         "fuzz" => fuzz::run(rest),
         "graphs" => graphs::compare(rest).map(|_| ()),
+        "launch" => {
+            process::build_server()?;
+            println!("{}", launch::run()?);
+            Ok(())
+        }
         "proto" => proto::run(),
         "tidy" => tidy::run(),
         "venv" => {

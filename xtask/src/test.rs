@@ -2,7 +2,9 @@
 //! run shows everything that is wrong, and ends with the counts.
 
 use crate::process::{build_server, cargo, run_watched};
-use crate::{bench, check, cluster, conformance, example, examples, fuzz, graphs, programs};
+use crate::{
+    bench, check, cluster, conformance, example, examples, fuzz, graphs, launch, programs,
+};
 use anyhow::{Result, bail};
 use std::time::Instant;
 
@@ -14,6 +16,7 @@ pub(crate) fn run() -> Result<()> {
         report.step("unit", unit_tests);
         report.step("example", example::run);
         report.step("examples", || examples::train(&[]));
+        report.step("launch", launch::run);
         report.step("cluster", || cluster::run(&[]));
         report.step("faults", || {
             cluster::run(&["--faults".to_owned(), "--short".to_owned()])

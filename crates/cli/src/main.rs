@@ -2,6 +2,7 @@
 
 mod config;
 mod dashboard;
+mod demo;
 mod inspect;
 mod refusal;
 mod run;
@@ -33,6 +34,13 @@ enum Command {
     #[command(after_help = run::EXAMPLES)]
     Run(Box<run::Run>),
 
+    /// See a cluster train on this machine
+    Demo(demo::Demo),
+
+    /// One worker of the demo
+    #[command(hide = true)]
+    DemoWorker(demo::Worker),
+
     /// Ends the tasks of a launcher that was killed
     #[command(hide = true)]
     JobGuard(run::Guard),
@@ -51,6 +59,8 @@ fn main() -> ExitCode {
         Command::Serve(serve) => serve.run().map(done),
         Command::Stop(stop) => stop.run().map(done),
         Command::Run(run) => run.run(),
+        Command::Demo(demo) => demo.run(),
+        Command::DemoWorker(worker) => worker.run(),
         Command::JobGuard(guard) => {
             guard.run();
             Ok(ExitCode::SUCCESS)

@@ -1,6 +1,7 @@
 //! The terminal, or whatever standard output and error are: lines with the task that printed them
 //! in front, in that task's colour. Nothing here fails: a closed terminal is no reason to stop a job.
 
+use crate::refusal::has_colour;
 use clap::ValueEnum;
 use downpour_launch::{Printed, TaskName};
 use std::io::{IsTerminal as _, Write as _};
@@ -32,7 +33,7 @@ impl Console {
         let wanted = |is_terminal: bool| match when {
             When::Always => true,
             When::Never => false,
-            When::Auto => is_terminal && may_colour(),
+            When::Auto => has_colour(is_terminal),
         };
         Console {
             out: wanted(std::io::stdout().is_terminal()),
@@ -49,12 +50,6 @@ impl Console {
     pub(crate) fn plain(&self, text: &str) {
         let _ = std::io::stderr().lock().write_all(text.as_bytes());
     }
-}
-
-/// Whether the environment lets a terminal be coloured.
-pub(crate) fn may_colour() -> bool {
-    let is_set = |name| std::env::var_os(name).is_some_and(|v| !v.is_empty());
-    !is_set("NO_COLOR") && std::env::var_os("TERM").is_none_or(|term| term != "dumb")
 }
 
 /// Text in a colour or weight of ANSI terminals.

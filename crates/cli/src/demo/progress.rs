@@ -1,0 +1,219 @@
+//! How the demo's training goes: workers say it in lines of their output, the demo hears them. A
+//! line begins with a mark and is JSON, so that the logs can be read by people and programs alike.
+
+use downpour::program::Report;
+use downpour::train::global_step;
+use downpour::train::hooks::{Context, Hook};
+use downpour::{Graph, Output, Result, Run};
+use downpour_launch::{JobState, TaskName, TaskPhase};
+use parking_lot::Mutex;
+use serde::{Deserialize, Serialize};
+use std::collections::{BTreeMap, VecDeque};
+use std::io::Write as _;
+use std::time::{Duration, Instant};
+
+const PROGRESS: &str = "@progress ";
+const REPORT: &str = "@report ";
+/// How often a worker says how far it is.
+const EVERY: Duration = Duration::from_millis(200);
+/// Most losses that are kept, for the curve.
+const MAX_LOSSES: usize = 4096;
+
+/// How far a worker is.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Said {
+    /// The count that all share.
+    pub(crate) step: i64,
+    /// Steps of this worker since it started.
+    pub(crate) own: i64,
+    /// Of the last batch.
+    pub(crate) loss: f64,
+    /// Of the last batch.
+    pub(crate) accuracy: f64,
+    /// Seconds since this worker's first step.
+    pub(crate) seconds: f64,
+}
+
+/// Says how far this worker is, every so often.
+pub(crate) struct Reporter {
+    outputs: [Output; 2],
+    step: Option<Output>,
+    positions: Option<[usize; 3]>,
+    own: i64,
+    begin: Instant,
+    next: Instant,
+}
+
+impl Reporter {
+    pub(crate) fn new(loss: &Output, accuracy: &Output) -> Reporter {
+        Reporter {
+            outputs: [loss.clone(), accuracy.clone()],
+            step: None,
+            positions: None,
+            own: 0,
+            begin: Instant::now(),
+            next: Instant::now(),
+        }
+    }
+}
+
+impl Hook for Reporter {
+    fn begin(&mut self, graph: &Graph) -> Result<()> {
+        self.step = Some(global_step(graph).value().clone());
+        Ok(())
+    }
+
+    fn before_run(&mut self, run: &mut Run) {
+        let now = Instant::now();
+        if self.own == 0 {
+            self.begin = now;
+        }
+        self.positions = None;
+        if let Some(step) = self.step.as_ref().filter(|_| now >= self.next) {
+            let [loss, accuracy] = &self.outputs;
+            self.positions = Some([run.fetch(step), run.fetch(loss), run.fetch(accuracy)]);
+            self.next = now + EVERY;
+        }
+    }
+
+    fn after_run(&mut self, context: &mut Context<'_>) -> Result<()> {
+        self.own += 1;
+        if let Some([step, loss, accuracy]) = self.positions {
+            let number = |at| {
+                Ok::<_, downpour::Status>(f64::from(context.value(at)?.scalar_value::<f32>()?))
+            };
+            let said = Said {
+                step: context.value(step)?.scalar_value::<i64>()?,
+                own: self.own,
+                loss: number(loss)?,
+                accuracy: number(accuracy)?,
+                seconds: self.begin.elapsed().as_secs_f64(),
+            };
+            say(PROGRESS, &said);
+        }
+        Ok(())
+    }
+}
+
+/// Says what the training came to.
+pub(crate) fn say_report(report: &Report) {
+    if !report.is_empty() {
+        say(REPORT, report);
+    }
+}
+
+fn say(mark: &str, what: &impl Serialize) {
+    if let Ok(text) = serde_json::to_string(what) {
+        let _ = writeln!(std::io::stdout().lock(), "{mark}{text}");
+    }
+}
+
+/// What was heard.
+#[derive(Default)]
+pub(crate) struct Progress {
+    heard: Mutex<Heard>,
+}
+
+/// All that a view shows of the training.
+#[derive(Clone, Default)]
+pub(crate) struct Heard {
+    /// Each worker's last word and its speed.
+    pub(crate) workers: BTreeMap<TaskName, (Said, f64)>,
+    /// The furthest.
+    pub(crate) last: Option<Said>,
+    /// Losses over the steps.
+    pub(crate) losses: VecDeque<(i64, f64)>,
+    /// Averages over the last batches: one batch alone says little.
+    pub(crate) loss: f64,
+    pub(crate) accuracy: f64,
+    report: Report,
+}
+
+impl Progress {
+    /// Hears a line of a task.
+    pub(crate) fn hear(&self, task: &TaskName, line: &str) {
+        if let Some(text) = line.strip_prefix(PROGRESS) {
+            if let Ok(said) = serde_json::from_str::<Said>(text) {
+                self.heard.lock().said(task, said);
+            }
+        } else if let Some(text) = line.strip_prefix(REPORT)
+            && let Ok(report) = serde_json::from_str::<Report>(text)
+        {
+            self.heard.lock().report.extend(report);
+        }
+    }
+
+    /// All that was heard.
+    pub(crate) fn now(&self) -> Heard {
+        self.heard.lock().clone()
+    }
+
+    /// What the training came to.
+    pub(crate) fn report(&self) -> impl Iterator<Item = (String, f64)> {
+        self.heard.lock().report.clone().into_iter()
+    }
+
+    /// A number of it.
+    pub(crate) fn reported(&self, name: &str) -> Option<f64> {
+        self.heard.lock().report.get(name).copied()
+    }
+}
+
+impl Heard {
+    fn said(&mut self, task: &TaskName, said: Said) {
+        let speed = match self.workers.get(task) {
+            // The worker may be another process by now.
+            Some((before, _)) if said.seconds > before.seconds && said.own > before.own => {
+                (said.own - before.own) as f64 / (said.seconds - before.seconds)
+            }
+            _ => said.own as f64 / said.seconds.max(0.2),
+        };
+        self.workers.insert(task.clone(), (said, speed));
+        let weight = match self.losses.len() {
+            n @ 0..10 => 1.0 / (n + 1) as f64,
+            _ => 0.1,
+        };
+        self.loss += (said.loss - self.loss) * weight;
+        self.accuracy += (said.accuracy - self.accuracy) * weight;
+        self.last = Some(said);
+        if self.losses.len() == MAX_LOSSES {
+            self.losses.pop_front();
+        }
+        self.losses.push_back((said.step, said.loss));
+    }
+
+    /// Steps per second of all workers that are at work.
+    pub(crate) fn speed(&self, state: &JobState) -> f64 {
+        let at_work = state.tasks.iter().filter(|t| t.phase == TaskPhase::Running);
+        let heard = at_work.filter_map(|task| self.workers.get(&task.name));
+        heard.map(|(_, speed)| speed).sum()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_workers_say_is_heard() {
+        let progress = Progress::default();
+        let worker = TaskName::new("worker", 0);
+        for (own, seconds) in [(10, 1.0), (30, 2.0)] {
+            let said = Said {
+                step: 2 * own,
+                own,
+                loss: 0.5,
+                accuracy: 0.9,
+                seconds,
+            };
+            let text = serde_json::to_string(&said).unwrap();
+            progress.hear(&worker, &format!("{PROGRESS}{text}"));
+        }
+        progress.hear(&worker, "@progress {\"nonsense\": 1}");
+        progress.hear(&worker, "something else");
+        progress.hear(&worker, "@report {\"test_accuracy\":0.92,\"steps\":60.0}");
+        let now = progress.now();
+        assert_eq!((now.last.unwrap().step, now.workers[&worker].1), (60, 20.0));
+        assert_eq!(progress.reported("test_accuracy"), Some(0.92));
+    }
+}

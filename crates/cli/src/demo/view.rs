@@ -1,0 +1,282 @@
+//! The demo's view: on a terminal a few lines that are drawn over themselves ten times a second,
+//! elsewhere one line a second. A thread of its own draws; a slow or closed terminal stops nobody.
+
+use super::Plan;
+use super::progress::{Heard, Progress};
+use super::sketch::{bar, curve, thousands};
+use crate::refusal::has_colour;
+use crate::run::console::paint;
+use downpour_launch::{HappeningKind, JobPhase, JobState, Monitor, TaskPhase, TaskRole, TaskState};
+use std::fmt::Write as _;
+use std::io::{IsTerminal as _, Write as _};
+use std::sync::Arc;
+use std::thread::JoinHandle;
+use std::time::{Duration, Instant};
+
+const REDRAW: Duration = Duration::from_millis(100);
+const PLAIN_EVERY: Duration = Duration::from_secs(1);
+/// Most happenings that are shown.
+const MAX_HAPPENINGS: usize = 8;
+/// Most tasks that are shown.
+const MAX_TASKS: usize = 12;
+/// A narrower or lower terminal gets plain lines.
+const LEAST: (u16, u16) = (40, 16);
+
+/// A view that draws itself until the job has ended.
+pub(crate) struct View {
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What is drawn.
+struct Drawn {
+    title: String,
+    steps: i64,
+    time: Option<Duration>,
+    monitor: Monitor,
+    progress: Arc<Progress>,
+    colours: bool,
+}
+
+impl View {
+    /// Draws nothing.
+    pub(crate) fn silent() -> View {
+        View { thread: None }
+    }
+
+    /// Draws until the job has ended.
+    pub(crate) fn start(
+        title: &str,
+        plan: &Plan,
+        monitor: Monitor,
+        progress: Arc<Progress>,
+    ) -> View {
+        let is_terminal = std::io::stdout().is_terminal();
+        let drawn = Drawn {
+            title: title.to_owned(),
+            steps: plan.steps,
+            time: plan.time,
+            monitor,
+            progress,
+            colours: has_colour(is_terminal),
+        };
+        let is_dumb = std::env::var_os("TERM").is_none_or(|term| term == "dumb");
+        let is_live = is_terminal && !is_dumb && size().is_some();
+        View {
+            thread: Some(std::thread::spawn(move || match is_live {
+                true => drawn.live(),
+                false => drawn.plain(),
+            })),
+        }
+    }
+
+    /// Waits for the last picture.
+    pub(crate) fn finish(self) {
+        if let Some(thread) = self.thread {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// Columns and rows, if there are enough.
+fn size() -> Option<(usize, usize)> {
+    let size = rustix::termios::tcgetwinsize(std::io::stdout()).ok()?;
+    let is_enough = size.ws_col >= LEAST.0 && size.ws_row >= LEAST.1;
+    is_enough.then(|| (size.ws_col.into(), size.ws_row.into()))
+}
+
+impl Drawn {
+    /// Draws over the last picture.
+    fn live(&self) {
+        let mut height = 0;
+        loop {
+            let state = self.monitor.snapshot();
+            let (columns, rows) = size().unwrap_or((LEAST.0.into(), LEAST.1.into()));
+            let lines = self.picture(&state, &self.progress.now(), columns);
+            let shown = lines.len().min(rows - 1);
+            let mut out = String::new();
+            if height > 0 {
+                let _ = write!(out, "\x1b[{height}A");
+            }
+            for line in &lines[..shown] {
+                let _ = writeln!(out, "\r{line}\x1b[K");
+            }
+            out.push_str("\x1b[J");
+            height = shown;
+            let mut terminal = std::io::stdout().lock();
+            let _ = terminal.write_all(out.as_bytes());
+            let _ = terminal.flush();
+            drop(terminal);
+            if state.phase == JobPhase::Ended {
+                return;
+            }
+            let drawn = Instant::now();
+            // Sooner only for the end.
+            while drawn.elapsed() < REDRAW
+                && self.monitor.wait(state.version, REDRAW).phase != JobPhase::Ended
+            {
+                std::thread::sleep(REDRAW.saturating_sub(drawn.elapsed()));
+            }
+        }
+    }
+
+    /// A line for each happening, and one a second.
+    fn plain(&self) {
+        let (mut told, mut next) = (0, Instant::now() + PLAIN_EVERY);
+        let mut state = self.monitor.snapshot();
+        let say = |line: &str| {
+            let _ = writeln!(std::io::stdout().lock(), "{line}");
+        };
+        say(&self.title);
+        loop {
+            let first = usize::try_from(told - state.forgotten.min(told)).unwrap_or(usize::MAX);
+            for happening in state.happenings.iter().skip(first) {
+                say(&happening.to_string());
+            }
+            told = state.forgotten + state.happenings.len() as u64;
+            let ended = state.phase == JobPhase::Ended;
+            if Instant::now() >= next || ended {
+                next = Instant::now() + PLAIN_EVERY;
+                let heard = self.progress.now();
+                if let Some(line) = self.progress_line(&state, &heard) {
+                    say(&line);
+                }
+            }
+            if ended {
+                return;
+            }
+            let wait = next.saturating_duration_since(Instant::now());
+            state = self.monitor.wait(state.version, wait);
+        }
+    }
+
+    fn progress_line(&self, state: &JobState, heard: &Heard) -> Option<String> {
+        let last = heard.last?;
+        Some(format!(
+            "step {}  {} steps/s  loss {:.4}  accuracy {:.1} %",
+            thousands(last.step as f64),
+            thousands(heard.speed(state)),
+            heard.loss,
+            heard.accuracy * 100.0
+        ))
+    }
+
+    /// The whole picture, each line within the columns.
+    fn picture(&self, state: &JobState, heard: &Heard, columns: usize) -> Vec<String> {
+        let mut lines = vec![
+            paint(self.colours, 1, &cut(&self.title, columns)),
+            String::new(),
+        ];
+        lines.extend(self.training(state, heard, columns));
+        lines.push(String::new());
+        let speeds = |task: &TaskState| heard.workers.get(&task.name).map(|(_, speed)| *speed);
+        for task in state.tasks.iter().take(MAX_TASKS) {
+            lines.push(self.task(task, speeds(task), columns));
+        }
+        if state.tasks.len() > MAX_TASKS {
+            lines.push(format!("  … {} more", state.tasks.len() - MAX_TASKS));
+        }
+        lines.push(String::new());
+        // Starts at the beginning are no news.
+        let news = state
+            .happenings
+            .iter()
+            .filter(|h| h.kind != HappeningKind::Start);
+        let news: Vec<_> = news.collect();
+        for happening in news.iter().skip(news.len().saturating_sub(MAX_HAPPENINGS)) {
+            let colour = match happening.kind {
+                HappeningKind::Loss => 31,
+                HappeningKind::Restart => 33,
+                HappeningKind::End => 32,
+                _ => 2,
+            };
+            lines.push(paint(
+                self.colours,
+                colour,
+                &cut(&happening.to_string(), columns),
+            ));
+        }
+        lines
+    }
+
+    fn training(&self, state: &JobState, heard: &Heard, columns: usize) -> Vec<String> {
+        let Some(last) = heard.last else {
+            let text = match state.phase {
+                JobPhase::Starting => "  tasks are starting",
+                _ => "  workers read the images and build the graph",
+            };
+            return vec![text.to_owned()];
+        };
+        let at = state.started.elapsed().unwrap_or_default();
+        let (share, of) = match self.time {
+            Some(time) => (
+                at.as_secs_f64() / time.as_secs_f64().max(1e-9),
+                String::new(),
+            ),
+            None => (
+                last.step as f64 / self.steps as f64,
+                format!(" of {}", thousands(self.steps as f64)),
+            ),
+        };
+        let share = match state.phase {
+            JobPhase::Ended | JobPhase::Ending => 1.0,
+            _ => share,
+        };
+        let width = (columns - 10).min(60);
+        let head = format!(
+            "  step {}{of}   {} steps/s   loss {:.4}   accuracy {:.1} %",
+            thousands(last.step as f64),
+            thousands(heard.speed(state)),
+            heard.loss,
+            heard.accuracy * 100.0
+        );
+        vec![
+            cut(&head, columns),
+            format!("  {}", paint(self.colours, 36, &bar(share, width))),
+            format!(
+                "  {} loss",
+                paint(self.colours, 35, &curve(&heard.losses, width))
+            ),
+        ]
+    }
+
+    fn task(&self, task: &TaskState, speed: Option<f64>, columns: usize) -> String {
+        let name = task.name.to_string();
+        let mut text = format!("{:<22}", task.address.as_deref().unwrap_or("–"));
+        match (task.role, speed) {
+            (TaskRole::Trainer, Some(speed)) if task.phase == TaskPhase::Running => {
+                let _ = write!(text, "{:>7} steps/s  ", thousands(speed));
+            }
+            (TaskRole::Trainer, _) => text.push_str(&" ".repeat(17)),
+            _ => {}
+        }
+        match task.restarts() {
+            0 => {}
+            1 => text.push_str("1 restart"),
+            n => _ = write!(text, "{n} restarts"),
+        }
+        let colour = match task.phase {
+            TaskPhase::Running => 32,
+            TaskPhase::BackOff | TaskPhase::Failed => 31,
+            TaskPhase::Done => 36,
+            TaskPhase::Stopped => 2,
+            _ => 33,
+        };
+        let phase = paint(self.colours, colour, &format!("● {:<9}", task.phase));
+        format!(
+            "  {name:<9} {phase} {}",
+            cut(&text, columns.saturating_sub(25))
+        )
+    }
+}
+
+/// At most so many characters.
+fn cut(text: &str, columns: usize) -> String {
+    match text.chars().count() > columns {
+        true => text
+            .chars()
+            .take(columns.saturating_sub(1))
+            .chain(['…'])
+            .collect(),
+        false => text.to_owned(),
+    }
+}
