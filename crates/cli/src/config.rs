@@ -68,7 +68,7 @@ impl Serve {
 }
 
 /// A cluster as text, or in a file.
-fn cluster(text: &str) -> Result<ClusterSpec> {
+pub(crate) fn cluster(text: &str) -> Result<ClusterSpec> {
     if text.trim_start().starts_with('{') {
         return Ok(ClusterSpec::from_text(text)?);
     }
@@ -86,7 +86,8 @@ fn read(path: &Path) -> Result<String> {
     std::fs::read_to_string(path).with_context(|| format!("cannot read '{}'", path.display()))
 }
 
-fn environment(name: &str) -> Result<Option<String>> {
+/// A variable of the environment.
+pub(crate) fn environment(name: &str) -> Result<Option<String>> {
     match std::env::var(name) {
         Ok(text) => Ok(Some(text)),
         Err(std::env::VarError::NotPresent) => Ok(None),

@@ -17,7 +17,7 @@ use tokio::runtime::Runtime;
 pub(crate) struct DashboardFlags {
     /// Show the cluster on a web page at this port of the loopback interface (0: any free one), with a JSON API and
     /// Prometheus /metrics; HOST:PORT listens elsewhere, and then asks for a token that is printed
-    #[arg(long = "dashboard", value_name = "PORT")]
+    #[arg(long = "dashboard", value_name = "PORT", allow_negative_numbers = true)]
     at: Option<String>,
 
     /// A directory whose event files and checkpoints the dashboard shows; may be given often

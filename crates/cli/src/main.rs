@@ -48,7 +48,7 @@ enum Command {
     /// Stop a task: its steps under way end, then it exits
     Stop(stop::Stop),
 
-    /// Look into checkpoints, event files, graphs and record files
+    /// Look into checkpoints, event files, graphs, record files and clusters
     Inspect(Box<inspect::Inspect>),
 }
 

@@ -133,7 +133,9 @@ class LineChart {
     const X = x => m.left + (x - x0) / (x1 - x0) * (width - m.left - m.right);
     const Y = y => height - m.bottom - (y - y0) / (y1 - y0) * (height - m.top - m.bottom);
     this.scale = { width, back: px => x0 + (px - m.left) / (width - m.left - m.right) * (x1 - x0) };
-    for (const t of ticks(y0, y1, 4)) {
+    // Bytes are counted in powers of two: ticks are round in the unit that is shown.
+    const unit = this.options.formatY === Format.bytes ? Math.pow(1024, Math.max(0, Math.floor(Math.log(y1 || 1) / Math.log(1024)))) : 1;
+    for (const t of ticks(y0 / unit, y1 / unit, 4).map(t => t * unit)) {
       parts.push(el('line', { class: 'grid', x1: m.left, x2: width - m.right, y1: Y(t), y2: Y(t) }));
       parts.push(el('text', { x: m.left - 6, y: Y(t) + 4, 'text-anchor': 'end' }, this.options.formatY(t)));
     }

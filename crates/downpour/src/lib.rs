@@ -23,6 +23,7 @@ pub use downpour_net::{
 };
 pub use downpour_runtime::{Console, Stream};
 pub use downpour_train as train;
+pub use downpour_wire::control::{SessionReport, StepCounts, TaskReport};
 pub use draws::Draws;
 pub use ending::{DONE_GRACE, EndConfig, EndReason, WhenDone};
 pub use running::{LocalCluster, RunningServer};

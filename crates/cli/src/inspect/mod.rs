@@ -3,6 +3,7 @@
 //! or a difference, 2 what was asked for cannot be looked at.
 
 mod checkpoint;
+mod cluster;
 mod diff;
 mod event_tags;
 mod events;
@@ -36,6 +37,10 @@ enum What {
     #[command(after_help = events::EXAMPLES)]
     Events(events::Events),
 
+    /// Tasks that run: who is alive, devices, sessions, steps, variables and how they are spread
+    #[command(after_help = cluster::EXAMPLES)]
+    Cluster(cluster::Cluster),
+
     /// TFRecord files: records, their features, damage
     #[command(after_help = record::EXAMPLES)]
     Record(record::Record),
@@ -46,6 +51,7 @@ impl Inspect {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.what {
             What::Checkpoint(checkpoint) => checkpoint.run(),
+            What::Cluster(cluster) => cluster.run(),
             What::Events(events) => events.run(),
             What::Record(record) => record.run(),
         }

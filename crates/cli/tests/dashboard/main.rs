@@ -1,0 +1,239 @@
+//! `--dashboard` and `inspect cluster` on real tasks: what they say of tasks that live, die and
+//! come back, and what they do not say to those who should not hear it.
+
+#![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
+
+#[path = "../serve/process.rs"]
+#[allow(dead_code, reason = "shared with other tests")]
+mod process;
+
+use process::{Task, downpour, run};
+use serde_json::Value;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::time::{Duration, Instant};
+
+/// How long something may take that takes about a second.
+const LONG: Duration = Duration::from_secs(60);
+
+/// A parameter server and a worker; the worker has a dashboard.
+struct Pair {
+    cluster: String,
+    ps: Task,
+    _worker: Task,
+    /// Where the dashboard listens.
+    page: String,
+}
+
+fn free_port() -> u16 {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    listener.local_addr().unwrap().port()
+}
+
+fn serve(cluster: &str, job: &str, more: &[&str]) -> Task {
+    let args = ["serve", "--cluster", cluster, "--job", job, "--task", "0"];
+    Task::start(&mut downpour(&[&args[..], more].concat()))
+}
+
+impl Pair {
+    fn start(more: &[&str]) -> Pair {
+        let (a, b) = (free_port(), free_port());
+        let cluster = format!(r#"{{"ps": ["127.0.0.1:{a}"], "worker": ["127.0.0.1:{b}"]}}"#);
+        let ps = serve(&cluster, "ps", &[]);
+        let mut worker = serve(&cluster, "worker", &[&["--dashboard", "0"], more].concat());
+        let page = loop {
+            let line = worker.line();
+            assert!(!line.is_empty(), "no dashboard was announced");
+            if let Some(url) = line.strip_prefix("dashboard at http://") {
+                break url.trim().trim_end_matches('/').to_owned();
+            }
+        };
+        Pair {
+            cluster,
+            ps,
+            _worker: worker,
+            page,
+        }
+    }
+
+    fn get(&self, target: &str, host: &str) -> (String, String) {
+        let mut socket = TcpStream::connect(&self.page).unwrap();
+        let request = format!("GET {target} HTTP/1.1\r\nHost: {host}\r\nConnection: close\r\n\r\n");
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        let (head, body) = answer.split_once("\r\n\r\n").unwrap();
+        (head.to_owned(), body.to_owned())
+    }
+
+    fn state(&self) -> Value {
+        let (head, body) = self.get("/api/state", &self.page);
+        assert!(head.starts_with("HTTP/1.1 200 OK"), "{head}");
+        serde_json::from_str(&body).unwrap()
+    }
+
+    /// Waits until the parameter server is in a phase.
+    fn wait_for(&self, phase: &str) -> Value {
+        let begin = Instant::now();
+        loop {
+            let state = self.state();
+            if state["tasks"][0]["phase"] == phase {
+                return state;
+            }
+            assert!(begin.elapsed() < LONG, "not {phase}: {state}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+    }
+}
+
+#[test]
+fn a_task_that_dies_is_shown_and_so_is_its_return() {
+    let mut pair = Pair::start(&[]);
+    let state = pair.wait_for("alive");
+    assert_eq!(state["tasks"][0]["short"], "ps:0");
+    assert!(state["tasks"][0]["memory"].as_u64().unwrap() > 0);
+    pair.ps.child.kill().unwrap();
+    pair.ps.child.wait().unwrap();
+    let state = pair.wait_for("lost");
+    let kinds = |state: &Value| -> Vec<String> {
+        let events = state["events"].as_array().unwrap().iter();
+        let of_ps = events.filter(|e| e["task"] == "ps:0");
+        of_ps
+            .map(|e| e["kind"].as_str().unwrap().to_owned())
+            .collect()
+    };
+    assert_eq!(kinds(&state), ["start", "loss"]);
+    let (_, metrics) = pair.get("/metrics", &pair.page);
+    assert!(
+        metrics.contains("downpour_task_up{task=\"ps:0\"} 0\n"),
+        "{metrics}"
+    );
+    pair.ps = serve(&pair.cluster, "ps", &[]);
+    let state = pair.wait_for("alive");
+    assert_eq!(kinds(&state), ["start", "loss", "restart"]);
+    assert_eq!(state["tasks"][0]["restarts"], 1);
+    let (_, metrics) = pair.get("/metrics", &pair.page);
+    assert!(
+        metrics.contains("downpour_task_up{task=\"ps:0\"} 1\n"),
+        "{metrics}"
+    );
+    let (_, samples) = pair.get("/api/samples?since=0", &pair.page);
+    let samples: Value = serde_json::from_str(&samples).unwrap();
+    assert!(samples["rows"].as_array().unwrap().len() >= 2);
+}
+
+#[test]
+fn only_pages_of_this_machine_may_read_it() {
+    let pair = Pair::start(&[]);
+    let (head, page) = pair.get("/", &pair.page);
+    assert!(
+        head.contains("Content-Security-Policy: default-src 'none'"),
+        "{head}"
+    );
+    assert!(page.contains("<title>Downpour</title>"));
+    for host in ["evil.example", "127.0.0.1:1", ""] {
+        let (head, _) = pair.get("/api/state", host);
+        assert!(head.starts_with("HTTP/1.1 403"), "{host}: {head}");
+    }
+    for target in ["/../../etc/passwd", "/%2e%2e/x", "/api/", "/assets"] {
+        let (head, _) = pair.get(target, &pair.page);
+        assert!(head.starts_with("HTTP/1.1 404"), "{target}: {head}");
+    }
+}
+
+#[test]
+fn what_cannot_be_shown_is_refused_in_one_line() {
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = taken.local_addr().unwrap().port().to_string();
+    for (args, wanted) in [
+        (&["--dashboard", &port][..], "the port is in use"),
+        (&["--dashboard", "many"], "it must be a port, or HOST:PORT"),
+        (&["--dashboard", "99999"], "it must be a port, or HOST:PORT"),
+        (&["--dashboard", "-1"], "--dashboard"),
+        (&["--dashboard-dir", "/tmp"], "--dashboard"),
+    ] {
+        let out = run(&mut downpour(&[&["serve", "--port", "0"], args].concat()));
+        let error = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {error}");
+        assert!(error.contains(wanted), "{args:?}: {error}");
+    }
+}
+
+#[test]
+fn other_machines_need_the_token_that_was_printed() {
+    let mut task = Task::start(&mut downpour(&[
+        "serve",
+        "--port",
+        "0",
+        "--dashboard",
+        "0.0.0.0:0",
+    ]));
+    let line = loop {
+        let line = task.line();
+        assert!(!line.is_empty());
+        if line.starts_with("dashboard at ") {
+            break line;
+        }
+    };
+    let (address, token) = line.trim().split_once("/?token=").unwrap();
+    let port = address.rsplit(':').next().unwrap();
+    assert_eq!(token.len(), 32);
+    let ask = |more: &str| {
+        let mut socket = TcpStream::connect(format!("127.0.0.1:{port}")).unwrap();
+        let request = format!("GET /metrics HTTP/1.0\r\nHost: x\r\n{more}\r\n");
+        socket.write_all(request.as_bytes()).unwrap();
+        let mut answer = String::new();
+        socket.read_to_string(&mut answer).unwrap();
+        answer
+    };
+    assert!(ask("").starts_with("HTTP/1.1 401"));
+    assert!(ask(&format!("Authorization: Bearer {token}\r\n")).starts_with("HTTP/1.1 200"));
+}
+
+#[test]
+fn a_cluster_is_inspected_through_any_of_its_tasks() {
+    let mut pair = Pair::start(&[]);
+    let out = run(&mut downpour(&["inspect", "cluster", &pair.ps.address()]));
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(out.status.code(), Some(0), "{text}");
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .map(|l| l.split_whitespace().collect())
+        .collect();
+    assert_eq!(rows[0][..3], ["TASK", "STATE", "ADDRESS"]);
+    assert_eq!(rows[1][..2], ["ps:0", "alive"]);
+    assert_eq!(rows[2][..2], ["worker:0", "alive"]);
+
+    pair.ps.child.kill().unwrap();
+    pair.ps.child.wait().unwrap();
+    let args = ["inspect", "cluster", "--json", "--cluster", &pair.cluster];
+    let out = run(&mut downpour(&args));
+    let text = String::from_utf8(out.stdout).unwrap();
+    assert_eq!(out.status.code(), Some(1), "{text}");
+    let document: Value = serde_json::from_str(&text).unwrap();
+    assert_eq!(document["tasks"][0]["state"], "lost");
+    assert_eq!(document["tasks"][1]["state"], "alive");
+    let devices = document["tasks"][1]["report"]["devices"]
+        .as_array()
+        .unwrap();
+    assert_eq!(devices.len(), 1);
+    let error = String::from_utf8(out.stderr).unwrap();
+    assert!(error.contains("no answer from ps:0"), "{error}");
+}
+
+#[test]
+fn wrong_questions_about_clusters_end_with_2() {
+    for (args, wanted) in [
+        (&[][..], "which cluster?"),
+        (&["127.0.0.1:1"], "127.0.0.1:1"),
+        (&["nonsense"], "nonsense"),
+        (&["--cluster", "{"], "--cluster"),
+        (&["--cluster", "/no/such/file"], "--cluster"),
+        (&["--timeout", "soon", "a:1"], "--timeout"),
+    ] {
+        let out = run(&mut downpour(&[&["inspect", "cluster"], args].concat()));
+        let error = String::from_utf8(out.stderr).unwrap();
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {error}");
+        assert!(error.contains(wanted), "{args:?}: {error}");
+    }
+}
