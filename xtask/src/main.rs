@@ -16,6 +16,7 @@ mod example;
 mod examples;
 mod fuzz;
 mod graphs;
+mod inspect;
 mod launch;
 mod process;
 mod programs;
@@ -45,6 +46,7 @@ usage: cargo xtask <command>
                         one training program on 2 ps and 2 workers; all on both sides, compared
   examples [NAME…]      the examples of crates/downpour train to the quality they state
   launch                the demo, and a TensorFlow script under `downpour run`, with tasks killed
+  inspect [--only NAME] `downpour inspect` on TensorFlow's files beside TensorFlow
   bench [--row NAME] [--json] [--rounds N]
                         our numbers beside TensorFlow's, in the same run
   fuzz [--seconds N] [--target NAME]
@@ -77,6 +79,7 @@ fn run(args: &[String]) -> Result<()> {
         "examples" => examples::train(rest).map(|summary| println!("{summary}")),
         "bench" => bench::run(rest),
         "fuzz" => fuzz::run(rest),
+        "inspect" => inspect::run(rest).map(|_| ()),
         "graphs" => graphs::compare(rest).map(|_| ()),
         "launch" => {
             process::build_server()?;

@@ -3,7 +3,7 @@
 
 use crate::process::{build_server, cargo, run_watched};
 use crate::{
-    bench, check, cluster, conformance, example, examples, fuzz, graphs, launch, programs,
+    bench, check, cluster, conformance, example, examples, fuzz, graphs, inspect, launch, programs,
 };
 use anyhow::{Result, bail};
 use std::time::Instant;
@@ -25,6 +25,7 @@ pub(crate) fn run() -> Result<()> {
         report.step("programs", || programs::run(&["--short".to_owned()]));
         report.step("conformance", || conformance::run_counting(&[]));
         report.step("graphs", || graphs::compare(&[]));
+        report.step("inspect", || inspect::run(&[]));
         report.step("fuzz", fuzz_smoke);
         report.step("bench", bench_smoke);
     }

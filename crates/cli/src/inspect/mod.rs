@@ -7,6 +7,7 @@ mod cluster;
 mod diff;
 mod event_tags;
 mod events;
+mod graph;
 mod locate;
 mod output;
 mod progress;
@@ -41,6 +42,10 @@ enum What {
     #[command(after_help = cluster::EXAMPLES)]
     Cluster(cluster::Cluster),
 
+    /// Graphs of any kind of file: ops, devices, variables; drawings
+    #[command(after_help = graph::EXAMPLES)]
+    Graph(graph::Graph),
+
     /// TFRecord files: records, their features, damage
     #[command(after_help = record::EXAMPLES)]
     Record(record::Record),
@@ -53,6 +58,7 @@ impl Inspect {
             What::Checkpoint(checkpoint) => checkpoint.run(),
             What::Cluster(cluster) => cluster.run(),
             What::Events(events) => events.run(),
+            What::Graph(graph) => graph.run(),
             What::Record(record) => record.run(),
         }
     }

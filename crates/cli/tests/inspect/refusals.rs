@@ -5,7 +5,7 @@ use crate::{command, fixture, refused, run};
 use std::io::{BufRead, BufReader};
 use std::process::Stdio;
 
-const KINDS: [&str; 3] = ["checkpoint", "events", "record"];
+const KINDS: [&str; 4] = ["checkpoint", "events", "graph", "record"];
 
 #[test]
 fn what_is_not_there() {
@@ -64,7 +64,7 @@ fn files_of_other_kinds() {
                 code => panic!("{kind} {other}: {code:?} {said}"),
             }
             let is_own = kind == "checkpoint" && (other.contains("mixed") || other.contains("v1"))
-                || kind != "checkpoint" && other.contains("events");
+                || matches!(kind, "events" | "record") && other.contains("events");
             assert_eq!(output.status.success(), is_own, "{kind} {other}");
         }
     }
