@@ -2,18 +2,22 @@
 //! for a moment before it sleeps.
 //!
 //! A message that finds its receiver asleep costs a wake-up of a core, several times what handling it
-//! does; the messages of a small step follow each other within that time. Whoever opens or ends a
-//! call says so here. The moment is short, ends at once when another thread wants the core, and there
-//! is none while nothing is open, so an idle task costs nothing.
+//! does; the messages of a small step follow each other within that time, and so do the steps of a brisk
+//! client. Whoever opens or ends a call says so here. The moment is short, ends at once when another
+//! thread wants the core, and there is none while steps are long or rare, so an idle task costs nothing.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
 /// How long to look after a call has come. Messages between two tasks of a host, with what the other
 /// does before it answers, take less; a longer wait is not worth a core.
 const MOMENT: Duration = Duration::from_micros(200);
+
+/// Calls that follow each other within this time are waited for awake in between too: the next step of
+/// a client that does nothing else.
+const BRISK: Duration = Duration::from_micros(500);
 
 /// Giving way takes this long only if another thread had something to do.
 const CONTENDED: Duration = Duration::from_micros(30);
@@ -38,6 +42,9 @@ struct State {
     /// Until when to look, in nanoseconds from `start`.
     until: AtomicU64,
     open: AtomicUsize,
+    /// When the last call ended, and whether the one before was followed soon by another.
+    ended: AtomicU64,
+    is_brisk: AtomicBool,
     begun: Notify,
 }
 
@@ -51,6 +58,8 @@ impl Linger {
             start: Instant::now(),
             until: AtomicU64::new(0),
             open: AtomicUsize::new(0),
+            ended: AtomicU64::new(0),
+            is_brisk: AtomicBool::new(false),
             begun: Notify::new(),
         });
         let watched = state.clone();
@@ -69,7 +78,14 @@ impl Linger {
     /// A call begins.
     pub(crate) fn open(&self) -> Open {
         let state = &self.0.state;
-        state.open.fetch_add(1, Ordering::Relaxed);
+        if state.open.fetch_add(1, Ordering::Relaxed) == 0 {
+            let gap = state
+                .now()
+                .saturating_sub(state.ended.load(Ordering::Relaxed));
+            state
+                .is_brisk
+                .store(gap < BRISK.as_nanos() as u64, Ordering::Relaxed);
+        }
         state.moved();
         Open(state.clone())
     }
@@ -87,11 +103,18 @@ impl State {
     }
 
     async fn look(&self) {
-        while self.open.load(Ordering::Relaxed) > 0 {
+        loop {
             // The runtime asks for what has arrived, and runs it, before it comes back here.
             tokio::task::yield_now().await;
             let before = self.now();
-            if before > self.until.load(Ordering::Relaxed) {
+            let until = match self.open.load(Ordering::Relaxed) {
+                0 if self.is_brisk.load(Ordering::Relaxed) => {
+                    self.ended.load(Ordering::Relaxed) + BRISK.as_nanos() as u64
+                }
+                0 => return,
+                _ => self.until.load(Ordering::Relaxed),
+            };
+            if before > until {
                 return;
             }
             std::thread::yield_now();
@@ -104,7 +127,10 @@ impl State {
 
 impl Drop for Open {
     fn drop(&mut self) {
-        self.0.open.fetch_sub(1, Ordering::Relaxed);
+        if self.0.open.fetch_sub(1, Ordering::Relaxed) == 1 {
+            self.0.ended.store(self.0.now(), Ordering::Relaxed);
+            self.0.begun.notify_one();
+        }
     }
 }
 
@@ -119,6 +145,24 @@ mod tests {
         // Would never come back otherwise.
         linger.0.state.look().await;
         assert_eq!(linger.0.state.open.load(Ordering::Relaxed), 1);
+    }
+
+    #[tokio::test]
+    async fn looking_goes_on_between_calls_only_if_they_follow_each_other_soon() {
+        let linger = Linger::new(&tokio::runtime::Handle::current());
+        let state = &linger.0.state;
+        while state.now() < 2 * BRISK.as_nanos() as u64 {
+            tokio::task::yield_now().await;
+        }
+        drop(linger.open());
+        assert!(!state.is_brisk.load(Ordering::Relaxed));
+        state.ended.store(state.now(), Ordering::Relaxed);
+        drop(linger.open());
+        // A machine so busy that half a millisecond passes between the two lines looks as rare calls do.
+        let gap = state.now() - state.ended.load(Ordering::Relaxed);
+        assert!(state.is_brisk.load(Ordering::Relaxed) || gap > BRISK.as_nanos() as u64);
+        // Ends in either case.
+        state.look().await;
     }
 
     #[tokio::test]

@@ -3,12 +3,16 @@
 use super::dtypes::{PACK, STRIDED};
 use super::units::{Unit, room, with_unit};
 use crate::args::ints;
+use crate::math::isa::prefetch_run;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, parallel_ranges};
 use downpour_tensor::{DType, Dims, Shape, Tensor};
 
 /// Elements below which a copy is not worth splitting.
 const GRAIN: usize = 64 << 10;
+
+/// Rows that are asked for before they are copied: their places are known, and memory is slow.
+const AHEAD: usize = 8;
 
 /// Index types of gathers.
 pub(super) const GATHER_INDEX: &[DType] = &[DType::Int16, DType::Int32, DType::Int64];
@@ -196,6 +200,9 @@ fn copy_rows<U: Unit>(
         out = zeros;
         parallel_ranges(&mut out, inner, GRAIN.div_ceil(inner), |first, part| {
             for (i, row) in part.chunks_exact_mut(inner).enumerate() {
+                if first + i + AHEAD < rows {
+                    prefetch_run(src, start(first + i + AHEAD), inner);
+                }
                 let at = start(first + i);
                 row.clone_from_slice(&src[at..at + inner]);
             }

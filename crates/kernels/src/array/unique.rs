@@ -13,7 +13,7 @@ use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Dims, Shape, Tensor};
 use num_complex::{Complex32, Complex64};
 use std::collections::HashMap;
-use std::hash::Hash;
+use std::hash::{BuildHasher, Hash, RandomState};
 
 pub(crate) fn register(r: &mut Registry) {
     for op in [
@@ -107,6 +107,38 @@ fn distinct<K: Eq + Hash>(keys: impl Iterator<Item = Option<K>>) -> (Vec<usize>,
     (firsts, index)
 }
 
+/// The same for integers, of which sparse gradients bring many: a flat table of places, twice as
+/// large as can be needed. Its hash differs from call to call, so that nobody can choose values that
+/// collide.
+fn distinct_numbers<U: Copy + Eq + Into<u64>>(values: &[U]) -> (Vec<usize>, Vec<i64>) {
+    const FREE: usize = usize::MAX;
+    let bits = (2 * values.len())
+        .next_power_of_two()
+        .max(2)
+        .trailing_zeros();
+    let mask = (1usize << bits) - 1;
+    let multiplier = RandomState::new().hash_one(0) | 1;
+    let mut table = vec![FREE; 1 << bits];
+    let (mut firsts, mut index) = (Vec::new(), Vec::with_capacity(values.len()));
+    for (i, &value) in values.iter().enumerate() {
+        let hash = (value.into() ^ multiplier >> 32).wrapping_mul(multiplier);
+        let mut slot = (hash >> (64 - bits)) as usize;
+        let at = loop {
+            match table[slot] {
+                FREE => {
+                    table[slot] = firsts.len();
+                    firsts.push(i);
+                    break firsts.len() - 1;
+                }
+                at if values[firsts[at]] == value => break at,
+                _ => slot = (slot + 1) & mask,
+            }
+        };
+        index.push(at as i64);
+    }
+    (firsts, index)
+}
+
 fn unique(b: &KernelBuilder<'_>) -> Result<Built> {
     let out_idx = b.attrs().dtype("out_idx")?;
     Built::cheap(move |ctx| {
@@ -118,10 +150,14 @@ fn unique(b: &KernelBuilder<'_>) -> Result<Built> {
             dims[axis],
             dims[axis + 1..].iter().product::<usize>(),
         );
-        let keys = keys(x)?;
         let (firsts, index) = if outer == 1 && inner == 1 {
-            distinct(keys.into_iter())
+            match x.dtype() {
+                DType::Int32 | DType::UInt32 => distinct_numbers(u32::view(x)?),
+                DType::Int64 | DType::UInt64 => distinct_numbers(u64::view(x)?),
+                _ => distinct(keys(x)?.into_iter()),
+            }
         } else {
+            let keys = keys(x)?;
             // An entry is a slice across the axis; one with a NaN equals no other.
             distinct((0..n).map(|i| {
                 (0..outer)
@@ -211,6 +247,7 @@ fn list_diff(b: &KernelBuilder<'_>) -> Result<Built> {
 
 #[cfg(test)]
 mod tests {
+    use super::{distinct, distinct_numbers};
     use crate::testing::{floats, run_op};
     use downpour_tensor::{DType, Tensor};
 
@@ -260,5 +297,25 @@ mod tests {
         .unwrap();
         assert_eq!(out[0].as_strings().unwrap(), ["a", "a"]);
         assert_eq!(out[1].as_slice::<i32>().unwrap(), [0, 2]);
+    }
+
+    #[test]
+    fn integers_are_told_apart_as_any_other_values_are() {
+        let mut seed = 7u64;
+        let mut draw = || {
+            seed = seed
+                .wrapping_mul(6364136223846793005)
+                .wrapping_add(1442695040888963407);
+            seed >> 33
+        };
+        for n in [0, 1, 2, 3, 1000] {
+            let few: Vec<u64> = (0..n).map(|_| draw() % 50).collect();
+            let far: Vec<u64> = few.iter().map(|v| v << 57).collect();
+            let all: Vec<u64> = (0..n as u64).collect();
+            for values in [few, far, all] {
+                let keys = values.iter().map(|&v| Some(v));
+                assert_eq!(distinct_numbers(&values), distinct(keys));
+            }
+        }
     }
 }
