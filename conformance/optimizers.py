@@ -23,6 +23,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import numpy as np
 import graphs
+import metas
 import servers
 
 STEPS = 50
@@ -426,6 +427,7 @@ def main():
             tool = graphs.Tool(options.tool)
             jobs = [("schedules", lambda: schedules(tf, tool, targets)),
                     ("beginnings", lambda: beginnings(tf, tool, targets))]
+            jobs += metas.jobs(tf, tool, targets)
             for model, optimizer, place in cases(tf):
                 name = "/".join(filter(None, (model, optimizer, place)))
                 jobs.append((name, lambda m=model, o=optimizer, p=place: compare(tf, tool, targets, m, o, p)))

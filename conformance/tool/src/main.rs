@@ -1,9 +1,10 @@
-//! Answers `graphs.py`, `flow.py` and `optimizers.py`, one request after the other on standard input: which shapes
+//! Answers `graphs.py`, `flow.py`, `optimizers.py` and `metas.py`, one request after the other on standard input: which shapes
 //! the builder infers for a graph's tensors, the graph with gradients added, example graphs. A
 //! request and an answer are each a length and JSON, a length and a serialized GraphDef
 //! (little-endian u32 lengths).
 
 mod examples;
+mod meta;
 mod training;
 
 use anyhow::{Context as _, Result};
@@ -34,6 +35,10 @@ enum Request {
     Example { name: String, gradients: bool },
     /// A model with its optimizer.
     Training(training::Training),
+    /// The same, written to a file as a meta graph.
+    Export(meta::Export),
+    /// A meta graph's file, read, imported and written again.
+    Import(meta::Import),
 }
 
 /// The answer; the graph behind it holds what was added.
@@ -52,6 +57,8 @@ struct Answer {
     xs: Vec<String>,
     /// Of a model with its optimizer.
     training: Option<training::Trained>,
+    /// Of a meta graph.
+    meta: Option<meta::Found>,
 }
 
 fn main() -> Result<()> {
@@ -88,6 +95,14 @@ fn answer(request: &[u8], graph: &[u8]) -> Result<(Answer, Vec<u8>)> {
             answer.training = Some(training::build(&g, &asked)?);
             let def = encode_graph_def(&g.to_graph_def()?)?;
             Ok((answer, def.encode_to_vec()))
+        }
+        Request::Export(asked) => {
+            answer.training = Some(meta::export(&g, &asked)?);
+            Ok((answer, Vec::new()))
+        }
+        Request::Import(asked) => {
+            answer.meta = Some(meta::import(&g, &asked)?);
+            Ok((answer, Vec::new()))
         }
         Request::Shapes => {
             for output in g.operations().iter().flat_map(|o| o.outputs()) {

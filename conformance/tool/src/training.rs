@@ -37,7 +37,7 @@ pub(crate) struct Trained {
 
 /// A variable: where it is, and how checkpoints keep it.
 #[derive(Serialize)]
-struct Kept {
+pub(crate) struct Kept {
     name: String,
     read: String,
     device: String,
@@ -86,7 +86,7 @@ fn inside(g: &Graph, asked: &Training) -> Result<Trained> {
     })
 }
 
-fn kept(g: &Graph) -> Vec<Kept> {
+pub(crate) fn kept(g: &Graph) -> Vec<Kept> {
     let kept = |v: &Variable| Kept {
         name: v.name().to_owned(),
         read: v.value().name(),

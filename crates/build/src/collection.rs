@@ -1,16 +1,40 @@
-//! What a graph carries beside its nodes: named collections of tensors, and values of other crates
-//! that belong to the program rather than to the computation.
+//! What a graph carries beside its nodes: named collections of tensors and operations, and values
+//! of other crates that belong to the program rather than to the computation.
 
-use crate::{Graph, Output};
+use crate::{Graph, Operation, Output};
+use downpour_graph::{Endpoint, NodeId};
 use std::any::Any;
 use std::sync::Arc;
+
+/// A member of a collection.
+#[derive(Clone, Copy)]
+pub(crate) enum Member {
+    Tensor(Endpoint),
+    Operation(NodeId),
+}
 
 impl Graph {
     /// Adds a tensor to a named collection.
     pub fn add_to_collection(&self, collection: &str, output: &Output) {
         let mut inner = self.inner.lock();
         let members = inner.collections.entry(collection.to_owned()).or_default();
-        members.push(output.endpoint());
+        members.push(Member::Tensor(output.endpoint()));
+    }
+
+    /// Adds an operation to a named collection, as training operations are to `train_op`.
+    ///
+    /// ```
+    /// let g = downpour_build::Graph::new();
+    /// g.add_operation_to_collection("train_op", &g.group("train", &[]));
+    /// assert_eq!(g.collection_names("train_op"), ["train"]);
+    /// ```
+    pub fn add_operation_to_collection(&self, collection: &str, operation: &Operation) {
+        let Some(node) = operation.valid_node() else {
+            return;
+        };
+        let mut inner = self.inner.lock();
+        let members = inner.collections.entry(collection.to_owned()).or_default();
+        members.push(Member::Operation(node));
     }
 
     /// The tensors of a named collection, in the order they were added.
@@ -20,8 +44,21 @@ impl Graph {
         members
             .into_iter()
             .flatten()
-            .map(|&at| Output::new(self.clone(), at))
+            .filter_map(|member| match member {
+                Member::Tensor(at) => Some(Output::new(self.clone(), *at)),
+                Member::Operation(_) => None,
+            })
             .collect()
+    }
+
+    /// The names of what is in a collection, tensors and operations.
+    pub fn collection_names(&self, collection: &str) -> Vec<String> {
+        let members = self.inner.lock().collections.get(collection).cloned();
+        let name = |member: Member| match member {
+            Member::Tensor(at) => Output::new(self.clone(), at).name(),
+            Member::Operation(node) => Operation::new(self.clone(), node).name(),
+        };
+        members.unwrap_or_default().into_iter().map(name).collect()
     }
 
     /// The names of all collections.

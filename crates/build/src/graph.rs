@@ -89,7 +89,7 @@ pub(crate) struct Inner {
     devices: Vec<DeviceRule>,
     controls: Vec<ControlFrame>,
     colocate: Vec<NodeId>,
-    pub(crate) collections: BTreeMap<String, Vec<Endpoint>>,
+    pub(crate) collections: BTreeMap<String, Vec<crate::collection::Member>>,
     /// Values of other crates, found by their type.
     pub(crate) attached: Vec<Arc<dyn std::any::Any + Send + Sync>>,
     pub(crate) variables: Vec<crate::variable::Shared>,

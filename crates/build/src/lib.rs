@@ -69,4 +69,4 @@ pub use partition::{PartitionedVariable, Partitioner, SaveSlice};
 pub use place::{ReplicaDeviceSetter, Spread, bytes_of};
 pub use sampled::{Candidates, nce_loss, sampled_softmax_loss};
 pub use scope::Reuse;
-pub use variable::{Variable, VariableBuilder};
+pub use variable::{Adopted, Variable, VariableBuilder};

@@ -113,6 +113,78 @@ impl Graph {
     }
 }
 
+/// The operations of a variable that a graph holds already, as after an import.
+#[derive(Clone, Debug)]
+pub struct Adopted {
+    /// Its handle.
+    pub handle: Output,
+    /// Its value.
+    pub value: Output,
+    /// Its first value.
+    pub initial: Output,
+    /// What gives it its first value.
+    pub initializer: Operation,
+    /// Whether optimizers change it.
+    pub trainable: bool,
+    /// Whether checkpoints keep it.
+    pub saved: bool,
+    /// Which part of a larger whole it is.
+    pub slice: Option<SaveSlice>,
+}
+
+impl Graph {
+    /// Takes operations that the graph holds already for a variable.
+    ///
+    /// ```
+    /// use downpour_build::{Adopted, Graph, Init};
+    /// let g = Graph::new();
+    /// g.variable("w").init(Init::value(1.0f32)).build();
+    /// let other = Graph::new();
+    /// other.import(&g.to_graph_def()?)?;
+    /// let w = other.adopt_variable(Adopted {
+    ///     handle: other.output("w:0")?,
+    ///     value: other.output("w/Read/ReadVariableOp:0")?,
+    ///     initial: other.output("w/Initializer/Const:0")?,
+    ///     initializer: other.operation("w/Assign")?,
+    ///     trainable: true,
+    ///     saved: true,
+    ///     slice: None,
+    /// })?;
+    /// assert_eq!((w.name(), other.trainable_variables().len()), ("w", 1));
+    /// # Ok::<(), downpour_build::Status>(())
+    /// ```
+    pub fn adopt_variable(&self, parts: Adopted) -> Result<Variable> {
+        let operation = parts.handle.operation();
+        let name = operation.name();
+        if self.find_variable(&name).is_ok() {
+            let text = format!("the graph has a variable '{name}' already");
+            return Err(Status::already_exists(text));
+        }
+        let attrs = operation.attrs();
+        let (dtype, shape) = (attrs.get("dtype"), attrs.get("shape"));
+        let (Ok(AttrValue::Type(dtype)), Ok(AttrValue::Shape(shape))) = (dtype, shape) else {
+            return Err(Status::invalid_argument(format!(
+                "'{name}' is a {}, not the handle of a variable",
+                operation.op()
+            )));
+        };
+        let made = Arc::new(Parts {
+            name,
+            dtype: *dtype,
+            shape: shape.clone(),
+            handle: parts.handle,
+            value: parts.value,
+            initial: parts.initial,
+            initializer: parts.initializer,
+            trainable: parts.trainable,
+            saved: parts.saved,
+            slice: parts.slice,
+        });
+        self.outermost().inner.lock().variables.push(made.clone());
+        Ok(Variable(made))
+    }
+}
+
 impl VariableBuilder {
     /// Its shape, all dimensions known.
     pub fn shape(mut self, shape: impl IntoShape) -> VariableBuilder {

@@ -19,6 +19,7 @@ pub mod example;
 pub mod graph_def;
 pub mod graph_file;
 pub mod histogram;
+pub mod meta_graph;
 pub mod reader_state;
 pub mod record;
 pub mod resource_handle;

@@ -7,6 +7,7 @@ mod creator;
 mod election;
 mod events;
 pub mod hooks;
+mod meta;
 mod monitored;
 mod optimizer;
 mod queue;
@@ -14,7 +15,9 @@ mod ready;
 mod runner;
 mod saver;
 mod schedule;
+mod services;
 mod supervision;
+mod supervisor;
 mod sync;
 mod timeline;
 
@@ -22,6 +25,7 @@ pub use average::ExponentialMovingAverage;
 pub use coordinator::Coordinator;
 pub use election::{Appointed, Election, LeaseElection};
 pub use events::Events;
+pub use meta::{Imported, MetaGraph};
 pub use monitored::{Every, MonitoredSession, MonitoredStep};
 pub use optimizer::{
     Adadelta, Adagrad, AdagradDa, Adam, Ftrl, GradientDescent, Minimize, Momentum, Optimizer,
@@ -33,5 +37,6 @@ pub use runner::QueueRunner;
 pub use saver::{Saver, SaverBuilder, latest_checkpoint, read_checkpoint};
 pub use schedule::Schedule;
 pub use supervision::Supervision;
+pub use supervisor::{Supervisor, SupervisorBuilder};
 pub use sync::{SyncHook, SyncReplicas, SyncTraining};
 pub use timeline::chrome_trace;

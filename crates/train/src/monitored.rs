@@ -289,8 +289,10 @@ impl MonitoredSession {
         }
         for duty in &mut self.hooks {
             let wanted = is_chief || !duty.chief_only;
-            if wanted && !duty.knows {
-                duty.hook.after_create(session)?;
+            match (wanted, duty.knows) {
+                (true, false) => duty.hook.after_create(session)?,
+                (false, true) => duty.hook.retire(),
+                _ => {}
             }
             duty.knows = wanted;
         }

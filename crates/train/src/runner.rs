@@ -8,6 +8,7 @@ use crate::coordinator::Coordinator;
 use crate::queue::Queue;
 use downpour_build::{Code, Graph, Operation, Output, Result, Status, Tensor};
 use downpour_client::{Run, Session};
+use downpour_formats::meta_graph::QueueRunnerDef;
 use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -44,7 +45,8 @@ struct Parts {
     enqueue: Vec<String>,
     close: String,
     cancel: String,
-    is_closed: String,
+    /// Tells whether the queue is closed; a queue of TensorFlow's first kind has none.
+    is_closed: Option<String>,
     closed_by: Vec<Code>,
     source: Option<Source>,
 }
@@ -80,7 +82,7 @@ impl QueueRunner {
                 enqueue: enqueue.iter().map(Operation::name).collect(),
                 close: close.name(),
                 cancel: cancel.name(),
-                is_closed: is_closed.name(),
+                is_closed: Some(is_closed.name()),
                 closed_by: vec![Code::OutOfRange],
                 source: None,
             },
@@ -124,6 +126,46 @@ impl Registered {
     pub(crate) fn of(graph: &Graph) -> Vec<Registered> {
         let all = graph.attached::<Registered>().into_iter();
         all.map(|runner| (*runner).clone()).collect()
+    }
+
+    /// As meta graphs keep it, unless a function of this program feeds it.
+    pub(crate) fn describe(&self) -> Option<QueueRunnerDef> {
+        let parts = &*self.0;
+        parts.source.is_none().then(|| QueueRunnerDef {
+            queue: parts.queue.clone(),
+            enqueue: parts.enqueue.clone(),
+            close: parts.close.clone(),
+            cancel: parts.cancel.clone(),
+            closed_by: parts.closed_by.clone(),
+        })
+    }
+
+    /// Gives a runner that a meta graph kept to the graph it was imported to, where names begin
+    /// with `prefix`.
+    pub(crate) fn import(graph: &Graph, def: QueueRunnerDef, prefix: &str) -> Result<()> {
+        let find = |name: &str| graph.operation(&format!("{prefix}{name}"));
+        let queue = find(def.queue.trim_end_matches(":0"))?;
+        let enqueue = def.enqueue.iter().map(|name| find(name));
+        let enqueue: Vec<Operation> = enqueue.collect::<Result<_>>()?;
+        let is_closed = queue.op().ends_with("V2").then(|| {
+            graph.without_control(|| {
+                let ask = graph.op("QueueIsClosedV2").input(&queue.output(0));
+                graph.with_colocation(&queue, || ask.output()).name()
+            })
+        });
+        graph.attach(Registered(Arc::new(Parts {
+            queue: queue.name(),
+            enqueue: enqueue.iter().map(Operation::name).collect(),
+            close: find(&def.close)?.name(),
+            cancel: find(&def.cancel)?.name(),
+            is_closed,
+            closed_by: match def.closed_by.is_empty() {
+                true => vec![Code::OutOfRange],
+                false => def.closed_by,
+            },
+            source: None,
+        })));
+        Ok(())
     }
 
     /// Starts a thread for each operation.
@@ -182,7 +224,10 @@ impl Parts {
         }
         // A queue that outlived a lost session may be closed already.
         let is_closed = || -> Result<bool> {
-            let closed = session.fetch(&session.graph().output(&self.is_closed)?)?;
+            let Some(is_closed) = &self.is_closed else {
+                return Ok(false);
+            };
+            let closed = session.fetch(&session.graph().output(is_closed)?)?;
             closed
                 .scalar_value::<bool>()
                 .map_err(|e| Status::internal(e.to_string()))

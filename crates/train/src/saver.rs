@@ -3,11 +3,13 @@
 //! Every task writes the variables it holds, all at once; joining the parts' indexes under the
 //! checkpoint's name is what makes it exist. TensorFlow reads what this writes, and the reverse.
 
+use crate::meta::MetaGraph;
 use downpour_build::{
     AttrList, AttrValue, DType, Graph, Operation, Output, Result, Status, Tensor, Variable,
 };
 use downpour_client::Session;
 use downpour_formats::checkpoint_state::{CheckpointState, latest_complete};
+use downpour_formats::meta_graph::SaverDef;
 use downpour_formats::storage::{dirname, join};
 use downpour_formats::{LocalStorage, Storage};
 use parking_lot::Mutex;
@@ -19,15 +21,23 @@ use tracing::{info, warn};
 /// Name of the file that lists a directory's checkpoints.
 const STATE: &str = "checkpoint";
 
+/// How often TensorFlow keeps a checkpoint for good unless told otherwise: so seldom that it never
+/// does.
+const NEVER_HOURS: f64 = 10_000.0;
+
 /// Saves and restores variables.
 pub struct Saver {
     filename: Output,
-    save: Operation,
+    /// The checkpoint's name, once it is written.
+    saved: Output,
     restore: Operation,
     keep: usize,
     keep_every: Option<Duration>,
     storage: Arc<dyn Storage>,
     kept: Mutex<Kept>,
+    /// Whether the graph is written beside checkpoints, and how it was when it had so many nodes.
+    writes_meta: bool,
+    meta: Mutex<Option<(usize, MetaGraph)>>,
 }
 
 /// Checkpoints that were written and not deleted, oldest first.
@@ -45,6 +55,7 @@ pub struct SaverBuilder {
     variables: Option<Vec<Variable>>,
     keep: usize,
     keep_every: Option<Duration>,
+    writes_meta: bool,
 }
 
 impl Saver {
@@ -55,6 +66,62 @@ impl Saver {
             variables: None,
             keep: 5,
             keep_every: None,
+            writes_meta: true,
+        }
+    }
+
+    /// The saver of a graph that was imported, by the operations that it came with.
+    pub(crate) fn imported(
+        filename: Output,
+        saved: Output,
+        restore: Operation,
+        def: &SaverDef,
+    ) -> Saver {
+        let hours = f64::from(def.keep_every_hours);
+        Saver {
+            filename,
+            saved,
+            restore,
+            keep: usize::try_from(def.max_to_keep).unwrap_or(0),
+            keep_every: (hours > 0.0 && hours < NEVER_HOURS)
+                .then(|| Duration::from_secs_f64(hours * 3600.0)),
+            storage: Arc::new(LocalStorage::new()),
+            kept: Mutex::default(),
+            writes_meta: true,
+            meta: Mutex::default(),
+        }
+    }
+
+    /// The names of its operations and how it keeps checkpoints, as meta graphs tell them.
+    pub(crate) fn describe(&self) -> SaverDef {
+        let hours = self.keep_every.map(|every| every.as_secs_f64() / 3600.0);
+        SaverDef {
+            filename: self.filename.name(),
+            save: self.saved.name(),
+            restore: self.restore.name(),
+            max_to_keep: i32::try_from(self.keep).unwrap_or(i32::MAX),
+            sharded: true,
+            keep_every_hours: hours.unwrap_or(NEVER_HOURS) as f32,
+        }
+    }
+
+    /// Writes the graph beside a checkpoint.
+    fn write_meta(&self, session: &Session, path: &str) {
+        let graph = session.graph();
+        let mut known = self.meta.lock();
+        let nodes = graph.len();
+        let fresh = match known.take().filter(|(then, _)| *then == nodes) {
+            Some((_, meta)) => Ok(meta),
+            None => MetaGraph::of(graph, Some(self)),
+        };
+        let written = fresh.and_then(|meta| {
+            meta.write(&format!("{path}.meta"))?;
+            *known = Some((nodes, meta));
+            Ok(())
+        });
+        if let Err(why) = written {
+            // The checkpoint itself is whole.
+            warn!(path, %why, "the graph could not be written beside the checkpoint");
         }
     }
 
@@ -72,7 +139,10 @@ impl Saver {
         let dir = dirname(&path).to_owned();
         make_dirs(&*self.storage, &dir)?;
         let run = session.step().feed(&self.filename, path.as_str());
-        run.target(&self.save).run()?;
+        run.fetch(&self.saved)?;
+        if self.writes_meta {
+            self.write_meta(session, &path);
+        }
         let now = seconds(SystemTime::now());
         let mut kept = self.kept.lock();
         kept.paths.retain(|(known, _)| *known != path);
@@ -193,6 +263,31 @@ impl SaverBuilder {
         self
     }
 
+    /// Whether the graph is written beside every checkpoint, as a `.meta` file that
+    /// `tf.train.import_meta_graph` and [`MetaGraph`] read. It is unless told otherwise.
+    ///
+    /// ```
+    /// use downpour::train::Saver;
+    /// use downpour::{Graph, Init, Server, ServerConfig, Session};
+    /// # let dir = tempfile::tempdir()?;
+    /// # let prefix = dir.path().join("model").to_str().unwrap().to_owned();
+    /// let server = Server::start(ServerConfig::local())?;
+    /// let g = Graph::new();
+    /// g.variable("w").init(Init::value(1.0f32)).build();
+    /// let savers = [true, false].map(|meta| Saver::builder(&g).meta(meta).build().unwrap());
+    /// let session = Session::new(&server, &g)?;
+    /// session.run(&g.initialize_variables())?;
+    /// for (saver, step, expected) in [(&savers[0], 1, true), (&savers[1], 2, false)] {
+    ///     let path = saver.save(&session, &prefix, Some(step))?;
+    ///     assert_eq!(std::path::Path::new(&format!("{path}.meta")).exists(), expected);
+    /// }
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn meta(mut self, write: bool) -> SaverBuilder {
+        self.writes_meta = write;
+        self
+    }
+
     /// Adds the operations to the graph.
     pub fn build(self) -> Result<Saver> {
         let g = &self.graph;
@@ -205,24 +300,26 @@ impl SaverBuilder {
             let device = variable.handle().operation().device();
             shards.entry(device).or_default().push(variable);
         }
-        let (filename, save, restore) = g.without_control(|| {
+        let (filename, saved, restore) = g.without_control(|| {
             g.with_scope("save", || {
                 let default = g.constant("model");
                 let filename = g.placeholder_with_default("filename", &default, ());
-                let save = save_op(g, &filename, &shards);
+                let saved = save_op(g, &filename, &shards);
                 let restore = restore_op(g, &filename, &shards);
-                (filename, save, restore)
+                (filename, saved, restore)
             })
         });
         g.check()?;
         Ok(Saver {
             filename,
-            save,
+            saved,
             restore,
             keep: self.keep,
             keep_every: self.keep_every,
             storage: Arc::new(LocalStorage::new()),
             kept: Mutex::default(),
+            writes_meta: self.writes_meta,
+            meta: Mutex::default(),
         })
     }
 }
@@ -242,7 +339,8 @@ fn strings(g: &Graph, values: Vec<String>) -> Output {
     g.constant(values)
 }
 
-fn save_op(g: &Graph, filename: &Output, shards: &BTreeMap<String, Vec<Variable>>) -> Operation {
+/// Writes a checkpoint; its name, once it is there.
+fn save_op(g: &Graph, filename: &Output, shards: &BTreeMap<String, Vec<Variable>>) -> Output {
     let count = shards.len() as i32;
     let temporary = g
         .op("StringJoin")
@@ -276,7 +374,8 @@ fn save_op(g: &Graph, filename: &Output, shards: &BTreeMap<String, Vec<Variable>
         g.with_control(&written, || {
             let prefixes = downpour_build::stack(&parts, 0);
             let merge = g.op("MergeV2Checkpoints").input(&prefixes).input(filename);
-            merge.attr("delete_old_dirs", true).build()
+            let merged = merge.attr("delete_old_dirs", true).build();
+            g.with_control(&[merged], || g.op("Identity").input(filename).output())
         })
     })
 }

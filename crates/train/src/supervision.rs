@@ -12,6 +12,9 @@ use downpour_client::{SessionOptions, Target};
 use std::sync::Arc;
 use std::time::Duration;
 
+/// Makes a hook that saves to a directory.
+type MakeHook = Box<dyn FnOnce(Arc<Saver>, &str) -> Box<dyn Hook> + Send>;
+
 /// How training is supervised.
 ///
 /// ```
@@ -43,6 +46,8 @@ pub struct Supervision {
     dir: Option<String>,
     save_every: Every,
     saver: SaverBuilder,
+    /// What saves instead of [`Checkpoints`].
+    saved_by: Option<MakeHook>,
     patience: Duration,
     grace: Duration,
     hooks: Vec<Duty>,
@@ -63,6 +68,7 @@ impl Supervision {
             dir: None,
             save_every: Every::Time(Duration::from_secs(600)),
             saver: Saver::builder(graph),
+            saved_by: None,
             patience: Duration::from_secs(7200),
             grace: Duration::from_secs(120),
             hooks: Vec::new(),
@@ -80,8 +86,12 @@ impl Supervision {
 
     /// Lets an election say who initialises, restores and saves the model, now and when the one
     /// who did is gone.
-    pub fn election(mut self, election: impl Election + 'static) -> Supervision {
-        self.election = Box::new(election);
+    pub fn election(self, election: impl Election + 'static) -> Supervision {
+        self.boxed_election(Box::new(election))
+    }
+
+    pub(crate) fn boxed_election(mut self, election: Box<dyn Election>) -> Supervision {
+        self.election = election;
         self
     }
 
@@ -95,6 +105,17 @@ impl Supervision {
     pub fn checkpoints(mut self, dir: impl Into<String>, every: Every) -> Supervision {
         self.dir = Some(dir.into());
         self.save_every = every;
+        self
+    }
+
+    /// Restores from a directory, and lets a hook of the chief's save there.
+    pub(crate) fn saved_by(
+        mut self,
+        dir: String,
+        hook: impl FnOnce(Arc<Saver>, &str) -> Box<dyn Hook> + Send + 'static,
+    ) -> Supervision {
+        self.dir = Some(dir);
+        self.saved_by = Some(Box::new(hook));
         self
     }
 
@@ -190,10 +211,15 @@ impl Supervision {
             _ => None,
         };
         if let (Some(dir), Some(saver)) = (&self.dir, &saver) {
-            let hook = Checkpoints::new(saver.clone(), dir, self.save_every);
-            let mut hook = hook.listeners(self.listeners);
+            let mut hook: Box<dyn Hook> = match self.saved_by {
+                Some(make) => make(saver.clone(), dir),
+                None => {
+                    let hook = Checkpoints::new(saver.clone(), dir, self.save_every);
+                    Box::new(hook.listeners(self.listeners))
+                }
+            };
             hook.begin(&self.graph)?;
-            self.hooks.insert(0, Duty::chiefs(Box::new(hook)));
+            self.hooks.insert(0, Duty::chiefs(hook));
         }
         self.graph.check()?;
         let creator = Creator {

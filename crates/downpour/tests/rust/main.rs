@@ -3,12 +3,14 @@
 
 mod election;
 mod hooks;
+mod meta;
 mod placement;
 mod queues;
 mod report;
 mod sampled;
 mod summaries;
 mod supervision;
+mod supervisor;
 mod sync;
 mod waiting;
 

@@ -125,6 +125,10 @@ pub trait Hook: Send {
         Ok(())
     }
 
+    /// This worker is no longer the chief, and this is a hook of the chief's: it must stop what it
+    /// does beside steps.
+    fn retire(&mut self) {}
+
     /// Training ends well.
     fn end(&mut self, _session: &Arc<Session>) -> Result<()> {
         Ok(())

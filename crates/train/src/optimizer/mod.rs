@@ -159,6 +159,7 @@ pub trait Minimize: Optimizer {
             }
         });
         graph.check()?;
+        graph.add_operation_to_collection("train_op", &train);
         Ok(train)
     }
 
