@@ -9,7 +9,7 @@ import tempfile
 import numpy as np
 
 STEPS = 20
-CASES = [("mlp", "momentum"), ("embedding", "adagrad"), ("parts", "adam")]
+CASES = [("mlp", "momentum"), ("embedding", "adagrad"), ("parts", "named_adam")]
 
 
 def jobs(tf, tool, targets):
