@@ -316,6 +316,8 @@ impl MonitoredSession {
         self.losses += 1;
         if let Some(live) = self.live.take() {
             let threads = live.threads.clone();
+            // Steps that threads still run on it end; nothing of it is wanted any more.
+            live.session.abandon();
             drop(live);
             if let Err(why) = threads.join(FAREWELL).or_else(unless_loss) {
                 info!(%why, "threads of the lost session");

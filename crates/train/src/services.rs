@@ -16,6 +16,9 @@ use tracing::{info, warn};
 /// Name of checkpoints in their directory.
 const BASENAME: &str = "model.ckpt";
 
+/// How long threads may take to end where training goes on.
+const FAREWELL: Duration = Duration::from_secs(2);
+
 /// What is to be done how often.
 pub(crate) struct Plan {
     pub(crate) events: Events,
@@ -76,10 +79,10 @@ impl Services {
         })
     }
 
-    fn halt(&mut self) {
+    fn halt(&mut self, grace: Duration) {
         if let Some(running) = self.running.take() {
             running.request_stop();
-            if let Err(why) = running.join(self.plan.grace) {
+            if let Err(why) = running.join(grace) {
                 warn!(%why, "a service did not end");
             }
         }
@@ -108,7 +111,9 @@ impl Services {
 
 impl Hook for Services {
     fn after_create(&mut self, session: &Arc<Session>) -> Result<()> {
-        self.halt();
+        // Those of a lost session end soon, and what they hold is not waited for.
+        self.halt(FAREWELL);
+        self.saved = Arc::default();
         let plan = &self.plan;
         let now = integer(&session.fetch(&plan.step)?)?;
         if !self.has_begun {
@@ -151,11 +156,11 @@ impl Hook for Services {
     }
 
     fn retire(&mut self) {
-        self.halt();
+        self.halt(FAREWELL);
     }
 
     fn end(&mut self, session: &Arc<Session>) -> Result<()> {
-        self.halt();
+        self.halt(self.plan.grace);
         if self.plan.save_model.is_some() {
             self.saving(session)()?;
         }

@@ -17,6 +17,7 @@ Options of every Downpour program:
   --steps N           steps of all workers together
   --dir DIR           where checkpoints are restored from and saved to
   --save-seconds N    how often they are saved [60]
+  --elect-seconds N   with --dir: when the chief is silent for so long, another worker takes over
   --json              end with one line of JSON
   --help              this text
 One task of a cluster of many processes instead, also by TF_CONFIG:
@@ -75,6 +76,10 @@ impl Args {
                 "--save-seconds" => {
                     let seconds = number(&name, value()?)?;
                     parsed.options.save = Every::Time(Duration::from_secs(seconds));
+                }
+                "--elect-seconds" => {
+                    let seconds = number(&name, value()?)?;
+                    parsed.options.elect = Some(Duration::from_secs(seconds));
                 }
                 "--json" => parsed.json = true,
                 "--help" => parsed.help = true,

@@ -14,7 +14,8 @@ use downpour_build::{
 use downpour_client::{SessionOptions, Target};
 use downpour_train::hooks::{Hook, StopAtStep};
 use downpour_train::{
-    Every, Minimize, MonitoredSession, Optimizer, Supervision, SyncReplicas, SyncTraining,
+    Every, LeaseElection, Minimize, MonitoredSession, Optimizer, Supervision, SyncReplicas,
+    SyncTraining,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -99,6 +100,9 @@ pub struct Options {
     pub dir: Option<String>,
     /// How often.
     pub save: Every,
+    /// Elects the chief by a lease of this length in `dir`, so that another worker takes over when
+    /// it is gone, instead of appointing the first one.
+    pub elect: Option<Duration>,
     /// How long to wait for the cluster.
     pub patience: Duration,
 }
@@ -114,6 +118,7 @@ impl Default for Options {
             steps: 1000,
             dir: None,
             save: Every::Time(Duration::from_secs(60)),
+            elect: None,
             patience: Duration::from_secs(600),
         }
     }
@@ -231,10 +236,14 @@ fn locally<P: Program>(program: &P, options: &Options) -> Result<Report, Program
         let others: Vec<_> = (1..cluster.workers().len())
             .map(|i| scope.spawn(move || work(program, options, &place(i))))
             .collect();
-        let report = work(program, options, &place(0));
+        let mut report = work(program, options, &place(0));
         for other in others {
+            // Only the chief's says something, and any worker may have been elected.
             match other.join() {
-                Ok(outcome) => outcome.map(|_| ())?,
+                Ok(outcome) => {
+                    let other = outcome?;
+                    report = report.map(|report| if report.is_empty() { other } else { report });
+                }
                 Err(panic) => std::panic::resume_unwind(panic),
             }
         }
@@ -353,13 +362,20 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
         })?;
     let mut model = model;
     graph.check()?;
-    let filters = ["/job:ps".to_owned(), place.chief(), place.device()];
+    let mut filters = vec!["/job:ps".to_owned(), place.device()];
+    if place.cluster.job("ps").is_err() {
+        // The variables are there.
+        filters.push(place.chief());
+    }
     let mut supervision = Supervision::new(&place.target, &graph)
         .chief(place.is_chief)
         .options(SessionOptions::new().device_filters(filters))
         .patience(options.patience);
     if let Some(dir) = &options.dir {
         supervision = supervision.checkpoints(dir, options.save);
+    }
+    if let Some(lease) = options.elect {
+        supervision = supervision.election(candidate(options, place, lease)?);
     }
     if let Some(training) = &*worker.training.borrow() {
         supervision = supervision.hook(training.hook(place.is_chief));
@@ -377,7 +393,7 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
         }
     }
     let mut report = Report::new();
-    if place.is_chief {
+    if session.is_chief() {
         let (seconds, step) = (begin.0.elapsed().as_secs_f64(), session.global_step()?);
         report.insert("steps".to_owned(), step as f64);
         let speed = (step - begin.1) as f64 / seconds.max(1e-9);
@@ -387,6 +403,21 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
     }
     session.close()?;
     Ok(report)
+}
+
+/// This worker's part in the election of a chief.
+fn candidate(options: &Options, place: &Place<'_>, lease: Duration) -> Result<LeaseElection> {
+    let Some(dir) = &options.dir else {
+        return Err(Status::invalid_argument(
+            "an election needs a directory that all workers see: --dir",
+        ));
+    };
+    if options.sync {
+        return Err(Status::invalid_argument(
+            "synchronous training has an appointed chief: it cannot be elected",
+        ));
+    }
+    Ok(LeaseElection::new(dir, &place.device(), lease))
 }
 
 /// Variables on the parameter servers in turn, or on the chief if there are none; all else on the

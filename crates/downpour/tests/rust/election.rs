@@ -1,5 +1,6 @@
 //! The chief is lost, and another worker takes over its duties.
 
+use downpour::program::{self, Program};
 use downpour::train::hooks::{SaveListener, StopAtStep};
 use downpour::train::{
     Every, LeaseElection, MonitoredSession, Supervision, global_step, latest_checkpoint,
@@ -154,4 +155,46 @@ fn a_chief_that_comes_back_finds_another_and_both_train_to_the_end() {
     let saves = saves.0.lock().unwrap();
     let tasks: std::collections::BTreeSet<usize> = saves.iter().map(|s| s.0).collect();
     assert!(tasks.len() >= 2, "only one was ever chief: {saves:?}");
+}
+
+/// A program that only counts.
+struct Count;
+
+impl Program for Count {
+    type Model = Operation;
+
+    fn build(&self, worker: &program::Worker) -> Result<Operation> {
+        let g = worker.graph();
+        Ok(worker.global_step().assign_add(&g.constant(1i64)))
+    }
+
+    fn step(&self, count: &mut Operation, session: &mut MonitoredSession) -> Result<()> {
+        session.step().target(count).run()
+    }
+}
+
+#[test]
+fn a_program_elects_its_chief_if_it_has_a_place_for_it() {
+    let dir = tempfile::tempdir().unwrap();
+    let options = program::Options {
+        workers: 2,
+        steps: 40,
+        dir: Some(dir.path().to_str().unwrap().to_owned()),
+        elect: Some(LEASE),
+        ..Default::default()
+    };
+    let report = program::run(&Count, &options).unwrap();
+    assert!(report["steps"] >= 40.0, "{report:?}");
+    let nowhere = program::Options {
+        dir: None,
+        ..options.clone()
+    };
+    let error = program::run(&Count, &nowhere).unwrap_err().to_string();
+    assert!(error.contains("needs a directory"), "{error}");
+    let sync = program::Options {
+        sync: true,
+        ..options
+    };
+    let error = program::run(&Count, &sync).unwrap_err().to_string();
+    assert!(error.contains("cannot be elected"), "{error}");
 }
