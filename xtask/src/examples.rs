@@ -67,9 +67,39 @@ const RUNS: &[Run] = &[
     },
     Run {
         example: "mnist_cnn",
-        flags: &["--sync", "--steps", "1000"],
+        flags: &["--sync", "--steps", "800"],
         bounds: &[at_least("test_accuracy", 0.985)],
     },
+    Run {
+        example: "wide_deep",
+        flags: &[],
+        bounds: WIDE_DEEP,
+    },
+    Run {
+        example: "wide_deep",
+        flags: &["--sync", "--steps", "1250"],
+        bounds: WIDE_DEEP,
+    },
+    Run {
+        example: "word2vec",
+        flags: &[],
+        bounds: &[at_least("same_class", 0.9)],
+    },
+    Run {
+        example: "char_lstm",
+        flags: &[],
+        bounds: &[
+            between("bits_per_character", 0.40, 0.44),
+            at_least("grammatical", 0.8),
+        ],
+    },
+];
+
+/// Four tables, of which each of the two parameter servers has a part, change only by rows.
+const WIDE_DEEP: &[Bound] = &[
+    at_least("share_of_best", 0.96),
+    at_least("zero_weights", 0.5),
+    between("sparse_updates", 8.0, 8.0),
 ];
 
 /// Builds the examples and runs those whose name is in `names`, or all; a table, and the count.
