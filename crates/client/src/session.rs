@@ -157,6 +157,13 @@ impl Session {
             .collect())
     }
 
+    /// Whether anything listens where a task of the cluster, `/job:J/task:N`, should be: a process
+    /// that was killed refuses connections, one that hangs does not. Nothing if it cannot be told,
+    /// as behind `grpc://`.
+    pub fn listens(&self, task: &str) -> Result<Option<bool>> {
+        wait(self.master.clone().listens(task.to_owned()))
+    }
+
     /// Closes the session; running steps end.
     pub fn close(self) -> Result<()> {
         let request = CloseSessionRequest {

@@ -10,6 +10,10 @@ use downpour_wire::messages::{
     ResetRequest, RunCallableRequest, RunCallableResponse, RunStepRequest, RunStepResponse,
 };
 use std::sync::Arc;
+use std::time::Duration;
+
+/// How long a task's host may take to accept or refuse a connection.
+const CONNECT: Duration = Duration::from_millis(500);
 
 impl MasterCalls for Master {
     fn create_session(
@@ -64,5 +68,15 @@ impl MasterCalls for Master {
 
     fn reset(self: Arc<Self>, request: ResetRequest) -> Reply<()> {
         Box::pin(async move { Master::reset(&self, request).await })
+    }
+
+    fn listens(self: Arc<Self>, task: String) -> Reply<Option<bool>> {
+        // Peers are known by their full names.
+        let task = match task.contains("/replica:") {
+            true => task,
+            false => task.replace("/task:", "/replica:0/task:"),
+        };
+        let peers = self.peers().clone();
+        Box::pin(async move { Ok(peers.listens(&task, CONNECT).await) })
     }
 }

@@ -109,6 +109,11 @@ impl Master {
         Ok(self.entry(handle)?.session)
     }
 
+    /// The other tasks of the cluster.
+    pub(crate) fn peers(&self) -> &Arc<Peers> {
+        &self.config.peers
+    }
+
     /// What a new session's graphs may weigh.
     pub(crate) fn budget(&self) -> Budget {
         self.config.budget

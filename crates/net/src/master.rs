@@ -47,6 +47,11 @@ pub trait MasterCalls: Send + Sync {
     fn list_devices(self: Arc<Self>, request: ListDevicesRequest) -> Reply<ListDevicesResponse>;
     /// Ends every session and clears containers.
     fn reset(self: Arc<Self>, request: ResetRequest) -> Reply<()>;
+    /// Whether anything listens where a task of the cluster should be; nothing if the master cannot
+    /// tell. Not one of TensorFlow's calls: only a master of the same process knows.
+    fn listens(self: Arc<Self>, _task: String) -> Reply<Option<bool>> {
+        crate::ready(Ok(None))
+    }
 }
 
 /// A master in another process.

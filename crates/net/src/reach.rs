@@ -16,6 +16,18 @@ pub enum Reach {
 }
 
 impl Peers {
+    /// Whether anything listens where a task should be: a process that was killed refuses at once,
+    /// one that hangs does not. Nothing if that cannot be told in time.
+    pub async fn listens(&self, task: &str, limit: Duration) -> Option<bool> {
+        let address = self.address(task)?;
+        let connect = tokio::net::TcpStream::connect(address);
+        match tokio::time::timeout(limit, connect).await.ok()? {
+            Ok(_) => Some(true),
+            Err(e) if e.kind() == std::io::ErrorKind::ConnectionRefused => Some(false),
+            Err(_) => None,
+        }
+    }
+
     /// Asks a task for its status.
     pub async fn reach(&self, task: &str, limit: Duration) -> Reach {
         let Ok(mut client) = self.client(task) else {

@@ -38,5 +38,5 @@ pub use saver::{Saver, SaverBuilder, latest_checkpoint, read_checkpoint};
 pub use schedule::Schedule;
 pub use supervision::Supervision;
 pub use supervisor::{Supervisor, SupervisorBuilder};
-pub use sync::{SyncHook, SyncReplicas, SyncTraining};
+pub use sync::{MissingWorkers, SyncHook, SyncReplicas, SyncTraining};
 pub use timeline::chrome_trace;

@@ -114,6 +114,16 @@ fn number<T: std::str::FromStr>(name: &str, value: String) -> Result<T, String> 
     value.parse().map_err(wrong)
 }
 
+/// Shows warnings on standard error: tasks that are waited for, lost, or back. `DOWNPOUR_LOG` says
+/// what else to show (`info`, `downpour_master=debug`). A log that the program has set up stays.
+pub fn log_to_stderr() {
+    let filter = tracing_subscriber::EnvFilter::try_from_env("DOWNPOUR_LOG")
+        .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
+    let log = tracing_subscriber::fmt().with_env_filter(filter);
+    // An error means that there is a log already.
+    let _ = log.with_writer(std::io::stderr).try_init();
+}
+
 /// A `main` for a program: reads the command line and `TF_CONFIG`, runs, prints the report.
 #[expect(
     clippy::print_stdout,
@@ -137,6 +147,7 @@ pub fn main<P: Program>(make: impl FnOnce() -> Built<P>) -> ExitCode {
         println!("{USAGE}\nWithout --steps this one takes {}.", P::STEPS);
         return ExitCode::SUCCESS;
     }
+    log_to_stderr();
     let outcome = make()
         .map_err(Into::into)
         .and_then(|program| run(&program, &args.options));

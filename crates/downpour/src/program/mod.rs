@@ -4,7 +4,7 @@
 
 mod args;
 
-pub use args::{Args, main};
+pub use args::{Args, log_to_stderr, main};
 
 use crate::{ClusterSpec, LocalCluster, Role, Server, ServerConfig, ServerError, WhenDone};
 use downpour_build::{
@@ -14,8 +14,8 @@ use downpour_build::{
 use downpour_client::{SessionOptions, Target};
 use downpour_train::hooks::{Hook, StopAtStep};
 use downpour_train::{
-    Every, LeaseElection, Minimize, MonitoredSession, Optimizer, Supervision, SyncReplicas,
-    SyncTraining,
+    Every, LeaseElection, Minimize, MissingWorkers, MonitoredSession, Optimizer, Supervision,
+    SyncReplicas, SyncTraining,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -201,6 +201,16 @@ impl Worker {
         &self.global_step
     }
 
+    /// Who holds synchronous training up, from when [`Self::minimize`] has built it. Nobody ever
+    /// does when every worker trains on its own.
+    pub fn missing(&self) -> MissingWorkers {
+        let training = self.training.borrow();
+        training
+            .as_ref()
+            .map(SyncTraining::missing)
+            .unwrap_or_default()
+    }
+
     /// The operation of one step: on its own, or together with the other workers.
     pub fn minimize(&self, optimizer: &impl Optimizer, loss: &Output) -> Result<Operation> {
         let Some(sync) = &self.sync else {
@@ -306,6 +316,12 @@ fn masters(cluster: &ClusterSpec) -> Vec<(String, u32)> {
     all.into_iter().map(|(_, job, task)| (job, task)).collect()
 }
 
+/// What the tasks that train are called.
+fn places(cluster: &ClusterSpec) -> impl Iterator<Item = String> {
+    let all = masters(cluster).into_iter();
+    all.map(|(job, task)| format!("/job:{job}/task:{task}"))
+}
+
 /// Where a worker is.
 struct Place<'a> {
     target: Target,
@@ -354,7 +370,7 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
                 is_chief: place.is_chief,
                 sync: options.sync.then(|| {
                     let sync = SyncReplicas::new(count, place.index).backups(options.backups);
-                    sync.job(place.job)
+                    sync.tasks(places(place.cluster))
                 }),
                 training: RefCell::new(None),
             };

@@ -5,7 +5,7 @@ use downpour::train::{
     GradientDescent, MonitoredSession, Supervision, SyncReplicas, SyncTraining, global_step,
 };
 use downpour::{DType, Graph, Init, LocalCluster, Output, SessionOptions};
-use std::time::{Duration, Instant};
+use std::time::Duration;
 
 struct Worker {
     x: Output,
@@ -127,17 +127,7 @@ fn a_silent_worker_is_named_and_not_waited_for_for_ever() {
         let worker = build(0, &settings(0));
         let missing = worker.training.missing();
         let mut session = open(cluster, 0, &worker, 30);
-        let watch = scope.spawn(move || {
-            let start = Instant::now();
-            while missing.lock().is_empty() {
-                assert!(
-                    start.elapsed() < Duration::from_secs(60),
-                    "nobody was named"
-                );
-                std::thread::sleep(Duration::from_millis(20));
-            }
-            missing.lock().clone()
-        });
+        let watch = scope.spawn(move || missing.changed_from(&[], Duration::from_secs(60)));
         while !session.should_stop() {
             step(&mut session, &worker, 0.0);
         }

@@ -1,12 +1,11 @@
 //! The chief's part: a thread that gathers workers' gradients and updates the model.
 
 use super::members::Members;
-use super::{END, Parts, SyncReplicas};
+use super::{BEAT, END, MissingWorkers, Parts, SyncReplicas, counts};
 use crate::hooks::integer;
 use crate::monitored::is_loss;
 use downpour_build::{Code, Output, Result, Status};
 use downpour_client::Session;
-use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
@@ -16,13 +15,19 @@ use tracing::{error, info, warn};
 /// How long the chief waits for a gradient before it looks who is still there.
 const LOOK: Duration = Duration::from_millis(500);
 
+/// A worker that was not heard of for so long may be gone.
+const SILENT: Duration = BEAT.saturating_mul(3);
+
+/// How many silent workers are looked for at a time: a host that is off keeps the chief for a moment.
+const MAX_ASKED: usize = 4;
+
 /// Gathers gradients, on a thread of its own for each session.
 pub(crate) struct Chief {
     settings: SyncReplicas,
     parts: Arc<Parts>,
     applied: Output,
     global_step: Output,
-    missing: Arc<Mutex<Vec<String>>>,
+    missing: MissingWorkers,
     running: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
 }
 
@@ -32,7 +37,7 @@ impl Chief {
         parts: Arc<Parts>,
         applied: Output,
         global_step: Output,
-        missing: Arc<Mutex<Vec<String>>>,
+        missing: MissingWorkers,
     ) -> Chief {
         Chief {
             settings,
@@ -52,13 +57,7 @@ impl Chief {
         reset.target(&self.parts.reset).run()?;
         let go_on = Arc::new(AtomicBool::new(true));
         let mut gathering = Gathering {
-            members: Members::new(
-                self.settings.replicas,
-                self.settings.aggregate,
-                self.settings.patience,
-                self.settings.lease,
-                Instant::now(),
-            ),
+            members: Members::new(&self.settings, Instant::now()),
             settings: self.settings.clone(),
             parts: self.parts.clone(),
             applied: self.applied.clone(),
@@ -114,7 +113,7 @@ struct Gathering {
     parts: Arc<Parts>,
     applied: Output,
     session: Arc<Session>,
-    missing: Arc<Mutex<Vec<String>>>,
+    missing: MissingWorkers,
     go_on: Arc<AtomicBool>,
     members: Members,
     looked: Instant,
@@ -124,7 +123,7 @@ impl Gathering {
     fn run(&mut self, mut step: i64) -> Result<()> {
         self.members.begin(step, Instant::now());
         while self.go_on.load(Ordering::Relaxed) {
-            if let Some(count) = self.members.complete(Instant::now()) {
+            if let Some(count) = self.members.complete() {
                 step = self.apply(count)?;
                 self.members.begin(step, Instant::now());
                 continue;
@@ -158,27 +157,32 @@ impl Gathering {
         self.looked = Instant::now();
         let (beats, left) = (&self.parts.beats, &self.parts.left);
         let [beats, left] = self.session.step().fetch_all([beats, left])?;
-        let counts = |t: &downpour_build::Tensor| -> Result<Vec<i64>> {
-            let values = t.as_slice::<i64>().map(<[i64]>::to_vec);
-            values.map_err(|e| Status::internal(e.to_string()))
-        };
         let now = Instant::now();
         self.members.heard(&counts(&beats)?, &counts(&left)?, now);
+        self.drop_who_is_gone();
         let missing = self.members.missing(now);
         // If it was only word of their gradients that was lost, they wait for this in vain.
         self.give(self.members.step(), &missing)?;
-        let names: Vec<String> = missing
+        let known: Vec<(String, String)> = missing
             .iter()
-            .map(|w| format!("/job:{}/task:{w}", self.settings.name))
+            .map(|w| (self.settings.task(*w), self.members.known_of(*w, now)))
             .collect();
-        let mut told = self.missing.lock();
-        if *told != names {
-            if !names.is_empty() {
-                warn!("synchronous training waits for {}", names.join(", "));
-            }
-            *told = names;
-        }
+        self.missing.tell(&known);
         Ok(())
+    }
+
+    /// Waits no longer for workers whose processes were killed. Only asked while a step waits.
+    fn drop_who_is_gone(&mut self) {
+        if self.members.complete().is_some() {
+            return;
+        }
+        for worker in self.members.silent(SILENT).into_iter().take(MAX_ASKED) {
+            let task = self.settings.task(worker);
+            if matches!(self.session.listens(&task), Ok(Some(false))) {
+                warn!("synchronous training goes on without {task}: its process is gone");
+                self.members.gone(worker);
+            }
+        }
     }
 
     /// Updates the model by the mean of `count` gradients; the new step.
@@ -192,7 +196,7 @@ impl Gathering {
 
     /// Gives a token to all who take part.
     fn give_all(&self, token: i64) -> Result<()> {
-        self.give(token, &self.members.present(Instant::now()))
+        self.give(token, &self.members.present())
     }
 
     fn give(&self, token: i64, workers: &[usize]) -> Result<()> {

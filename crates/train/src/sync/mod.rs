@@ -6,27 +6,29 @@
 //! dropped by the accumulators, so a late worker spoils nothing.
 //!
 //! Unlike TensorFlow's barrier this one knows its members: workers beat; one that is silent is
-//! named in the log and, when its lease is over, no longer waited for. One whose data ends says
-//! that it leaves. The chief tells all when training ends. Nobody waits for ever.
+//! named in the log and to whoever asks ([`MissingWorkers`]), and when its process is gone or its
+//! lease is over, no longer waited for. One whose data ends says that it leaves. The chief tells all
+//! when training ends. Nobody waits for ever.
 
+mod beat;
 mod chief;
 mod members;
+mod missing;
+
+pub use missing::MissingWorkers;
+
+use beat::{BEAT, Beating};
 
 use crate::hooks::{Context, Hook, integer};
 use crate::optimizer::{Minimize, Optimizer};
 use chief::Chief;
 use downpour_build::{
     AttrList, AttrValue, DType, Gradient, Graph, IndexedSlices, Init, Operation, Output, Result,
-    Status, Variable,
+    Status, Tensor, Variable,
 };
 use downpour_client::{Run, Session};
-use parking_lot::Mutex;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::Duration;
-
-/// How often a worker beats.
-const BEAT: Duration = Duration::from_millis(500);
 
 /// The token that ends training.
 const END: i64 = -1;
@@ -38,6 +40,7 @@ pub struct SyncReplicas {
     aggregate: usize,
     worker: usize,
     name: String,
+    tasks: Vec<String>,
     patience: Duration,
     lease: Duration,
 }
@@ -50,6 +53,7 @@ impl SyncReplicas {
             aggregate: replicas,
             worker,
             name: "worker".to_owned(),
+            tasks: Vec::new(),
             patience: Duration::from_secs(3),
             lease: Duration::from_secs(30),
         }
@@ -65,6 +69,18 @@ impl SyncReplicas {
     pub fn job(mut self, name: impl Into<String>) -> SyncReplicas {
         self.name = name.into();
         self
+    }
+
+    /// What each worker is called, `/job:J/task:N`, where they are not the tasks of one job.
+    pub fn tasks(mut self, names: impl IntoIterator<Item = String>) -> SyncReplicas {
+        self.tasks = names.into_iter().collect();
+        self
+    }
+
+    /// What a worker is called.
+    fn task(&self, worker: usize) -> String {
+        let name = self.tasks.get(worker).cloned();
+        name.unwrap_or_else(|| format!("/job:{}/task:{worker}", self.name))
     }
 
     /// After how long a worker that is waited for is named.
@@ -116,7 +132,7 @@ impl SyncReplicas {
             parts: Arc::new(parts),
             applied: step,
             global_step: global_step.value().clone(),
-            missing: Arc::default(),
+            missing: MissingWorkers::default(),
         })
     }
 }
@@ -353,7 +369,7 @@ pub struct SyncTraining {
     parts: Arc<Parts>,
     applied: Output,
     global_step: Output,
-    missing: Arc<Mutex<Vec<String>>>,
+    missing: MissingWorkers,
 }
 
 impl SyncTraining {
@@ -385,11 +401,13 @@ impl SyncTraining {
             position: None,
             chief,
             beating: None,
+            settings: self.settings.clone(),
+            missing: self.missing.clone(),
         }
     }
 
-    /// Names of workers that the chief waits for longer than its patience.
-    pub fn missing(&self) -> Arc<Mutex<Vec<String>>> {
+    /// Who holds training up longer than patience.
+    pub fn missing(&self) -> MissingWorkers {
         self.missing.clone()
     }
 }
@@ -401,39 +419,27 @@ pub struct SyncHook {
     local_step: i64,
     position: Option<usize>,
     chief: Option<Chief>,
-    beating: Option<Arc<AtomicBool>>,
+    beating: Option<Beating>,
+    settings: SyncReplicas,
+    missing: MissingWorkers,
 }
 
-impl SyncHook {
-    fn stop_beating(&mut self) {
-        if let Some(beating) = self.beating.take() {
-            beating.store(false, Ordering::Relaxed);
-        }
-    }
-}
-
-impl Drop for SyncHook {
-    fn drop(&mut self) {
-        self.stop_beating();
-    }
+/// What is counted for each worker.
+fn counts(values: &Tensor) -> Result<Vec<i64>> {
+    let values = values.as_slice::<i64>().map(<[i64]>::to_vec);
+    values.map_err(|e| Status::internal(e.to_string()))
 }
 
 impl Hook for SyncHook {
     fn after_create(&mut self, session: &Arc<Session>) -> Result<()> {
         self.local_step = integer(&session.fetch(&self.global_step)?)?;
         session.run(&self.parts.join)?;
-        self.stop_beating();
-        let go_on = Arc::new(AtomicBool::new(true));
-        self.beating = Some(go_on.clone());
-        let (session_, parts) = (session.clone(), self.parts.clone());
-        let thread = std::thread::Builder::new().name("heartbeat".to_owned());
-        let beating = thread.spawn(move || {
-            // A beat that fails means that the session is lost: the next one beats anew.
-            while go_on.load(Ordering::Relaxed) && session_.run(&parts.beat).is_ok() {
-                std::thread::sleep(BEAT);
-            }
-        });
-        beating.map_err(|e| Status::unavailable(e.to_string()))?;
+        // What was known of others is to be learned anew.
+        self.missing.tell(&[]);
+        let watch = self.chief.is_none().then(|| self.missing.clone());
+        self.beating = None;
+        let beating = Beating::start(session, &self.parts, &self.settings, watch)?;
+        self.beating = Some(beating);
         match &mut self.chief {
             Some(chief) => chief.start(session),
             None => Ok(()),
@@ -459,7 +465,7 @@ impl Hook for SyncHook {
     }
 
     fn end(&mut self, session: &Arc<Session>) -> Result<()> {
-        self.stop_beating();
+        self.beating = None;
         match &mut self.chief {
             Some(chief) => chief.stop(session),
             None => session.run(&self.parts.leave),
