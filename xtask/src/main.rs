@@ -23,6 +23,7 @@ mod programs;
 mod proto;
 mod test;
 mod tidy;
+mod trial;
 mod venv;
 
 use anyhow::{Result, bail};
@@ -42,6 +43,9 @@ usage: cargo xtask <command>
                         tasks that are killed, stopped or cut off, and come back; TensorFlow's figures
   cluster --ending [--only NAME]
                         tasks that exit when the training is done, or when told
+  recovery [--only NAME] [--rounds N]
+                        how soon a Rust program trains after a loss, beside TensorFlow's: a table
+  board                 TensorBoard reads what a Rust program writes: its reader and its server
   programs [NAME [--sync] [--free] [--resource] [--tf] [--data DIR]]
                         one training program on 2 ps and 2 workers; all on both sides, compared
   examples [NAME…]      the examples of crates/downpour train to the quality they state
@@ -77,6 +81,8 @@ fn run(args: &[String]) -> Result<()> {
         "cluster" => cluster::run(rest).map(|_| ()),
         "programs" => programs::run(rest).map(|_| ()),
         "examples" => examples::train(rest).map(|summary| println!("{summary}")),
+        "recovery" => trial::recovery(rest).map(|_| ()),
+        "board" => trial::board().map(|_| ()),
         "bench" => bench::run(rest),
         "fuzz" => fuzz::run(rest),
         "inspect" => inspect::run(rest).map(|_| ()),

@@ -1,62 +1,102 @@
-//! The python that has TensorFlow 2.21: opponent of the benchmarks and oracle of the conformance
-//! cases. `DOWNPOUR_TF_PYTHON` names one that already exists; otherwise one is made once under the
-//! build folder.
+//! The pythons that comparisons need: one with TensorFlow 2.21, opponent of the benchmarks and oracle
+//! of the conformance cases, and one with TensorBoard, which reads event files. An environment variable
+//! names one that already exists; otherwise one is made once under the build folder.
 
 use crate::process::{run, target_dir};
 use anyhow::{Context as _, Result, bail};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
+/// A python with one package.
+struct Venv {
+    folder: &'static str,
+    /// The environment variable that names another python.
+    variable: &'static str,
+    module: &'static str,
+    requirement: &'static str,
+}
+
 /// What the comparison is against; every number and text of conformance was seen on this version.
-const REQUIREMENT: &str = "tensorflow-cpu==2.21.0";
+const TENSORFLOW: Venv = Venv {
+    folder: "tf-venv",
+    variable: "DOWNPOUR_TF_PYTHON",
+    module: "tensorflow",
+    requirement: "tensorflow-cpu==2.21.0",
+};
+
+/// Apart from TensorFlow, which no longer brings it and which it does not need.
+const TENSORBOARD: Venv = Venv {
+    folder: "tb-venv",
+    variable: "DOWNPOUR_TB_PYTHON",
+    module: "tensorboard",
+    requirement: "tensorboard==2.20.0",
+};
 
 /// Returns a python that imports TensorFlow, creating the virtual environment when it is missing.
 pub(crate) fn ensure() -> Result<PathBuf> {
-    if let Some(python) = std::env::var_os("DOWNPOUR_TF_PYTHON") {
-        let python = PathBuf::from(python);
-        if !has_tensorflow(&python) {
+    TENSORFLOW.ensure()
+}
+
+/// Returns a python that imports TensorBoard.
+pub(crate) fn ensure_tensorboard() -> Result<PathBuf> {
+    TENSORBOARD.ensure()
+}
+
+impl Venv {
+    fn ensure(&self) -> Result<PathBuf> {
+        let (variable, requirement) = (self.variable, self.requirement);
+        if let Some(python) = std::env::var_os(variable) {
+            let python = PathBuf::from(python);
+            if !self.is_in(&python) {
+                bail!(
+                    "{variable}={} has no {}; install {requirement} there or unset it",
+                    python.display(),
+                    self.module
+                );
+            }
+            return Ok(python);
+        }
+        let venv = target_dir().join(self.folder);
+        let python = venv.join("bin").join("python");
+        if self.is_in(&python) {
+            return Ok(python);
+        }
+        self.create(&venv, &python).with_context(|| {
+            format!(
+                "there is no python with {requirement}. Needed: `python3` (3.10 to 3.13) with the \
+                 `venv` module, and a package index that has the wheel. Or set {variable} to a \
+                 python that has it"
+            )
+        })?;
+        if !self.is_in(&python) {
             bail!(
-                "DOWNPOUR_TF_PYTHON={} has no tensorflow; install {REQUIREMENT} there or unset it",
-                python.display()
+                "{} was made but does not find {}",
+                python.display(),
+                self.module
             );
         }
-        return Ok(python);
+        Ok(python)
     }
-    let venv = target_dir().join("tf-venv");
-    let python = venv.join("bin").join("python");
-    if has_tensorflow(&python) {
-        return Ok(python);
-    }
-    create(&venv, &python).with_context(|| {
-        format!(
-            "there is no python with {REQUIREMENT}. Needed: `python3` (3.10 to 3.13) with the `venv` \
-             module, and a package index that has the wheel. Or set DOWNPOUR_TF_PYTHON to a python \
-             that has it"
-        )
-    })?;
-    if !has_tensorflow(&python) {
-        bail!("{} was made but does not find tensorflow", python.display());
-    }
-    Ok(python)
-}
 
-fn create(venv: &Path, python: &Path) -> Result<()> {
-    eprintln!("making {} with {REQUIREMENT}", venv.display());
-    run(Command::new("python3")
-        .args(["-m", "venv", "--clear"])
-        .arg(venv))?;
-    run(Command::new(python).args(["-m", "pip", "install", "--quiet", REQUIREMENT]))
-}
+    fn create(&self, venv: &Path, python: &Path) -> Result<()> {
+        eprintln!("making {} with {}", venv.display(), self.requirement);
+        run(Command::new("python3")
+            .args(["-m", "venv", "--clear"])
+            .arg(venv))?;
+        run(Command::new(python).args(["-m", "pip", "install", "--quiet", self.requirement]))
+    }
 
-/// Asks for the package without importing it, which would take seconds.
-fn has_tensorflow(python: &Path) -> bool {
-    Command::new(python)
-        .args([
-            "-c",
-            "import importlib.util as u, sys; sys.exit(u.find_spec('tensorflow') is None)",
-        ])
-        .stdout(Stdio::null())
-        .stderr(Stdio::null())
-        .status()
-        .is_ok_and(|s| s.success())
+    /// Asks for the package without importing it, which would take seconds.
+    fn is_in(&self, python: &Path) -> bool {
+        let find = format!(
+            "import importlib.util as u, sys; sys.exit(u.find_spec('{}') is None)",
+            self.module
+        );
+        Command::new(python)
+            .args(["-c", &find])
+            .stdout(Stdio::null())
+            .stderr(Stdio::null())
+            .status()
+            .is_ok_and(|s| s.success())
+    }
 }

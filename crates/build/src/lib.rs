@@ -59,7 +59,7 @@ pub use grad::{
     Back, Differentiate, Gradient, Grads, IndexedSlices, custom_gradient, gradients, gradients_from,
 };
 pub use graph::{DeviceFunction, Graph, NewOp};
-pub use init::Init;
+pub use init::{Distribution, Fan, Init};
 pub use list::TensorList;
 pub use literal::{Axes, IntoShape, IntoTensor};
 pub use op::OpBuilder;

@@ -9,14 +9,19 @@ const COLLECTION: &str = "summaries";
 impl Graph {
     #[track_caller]
     fn summary(&self, op: &str, tag: &str, value: &Output) -> Output {
-        let tag = match self.scope().as_str() {
-            "" => tag.to_owned(),
-            scope => format!("{scope}/{tag}"),
-        };
+        let tag = self.summary_tag(tag);
         let op = self.op(op).input(&self.constant(tag));
         let summary = op.input(value).output();
         self.add_to_collection(COLLECTION, &summary);
         summary
+    }
+
+    /// A tag within the scope.
+    fn summary_tag(&self, tag: &str) -> String {
+        match self.scope().as_str() {
+            "" => tag.to_owned(),
+            scope => format!("{scope}/{tag}"),
+        }
     }
 }
 
@@ -38,16 +43,24 @@ pub fn image(tag: &str, images: &Output) -> Output {
     images.graph().summary("ImageSummary", tag, images)
 }
 
+/// Sounds `[batch, frames, channels]` of samples between -1 and 1, the first three of a batch.
+#[track_caller]
+pub fn audio(tag: &str, samples: &Output, rate: f32) -> Output {
+    let g = samples.graph();
+    let tag = g.summary_tag(tag);
+    let op = g.op("AudioSummaryV2").input(&g.constant(tag));
+    let summary = op.input(samples).input(&g.constant(rate)).output();
+    g.add_to_collection(COLLECTION, &summary);
+    summary
+}
+
 /// Text: a string or several.
 #[track_caller]
 pub fn text(tag: &str, value: &Output) -> Output {
     // A serialized SummaryMetadata whose plugin_data names the plugin `text`.
     const METADATA: &[u8] = b"\x0a\x06\x0a\x04text";
     let g = value.graph();
-    let tag = match g.scope().as_str() {
-        "" => tag.to_owned(),
-        scope => format!("{scope}/{tag}"),
-    };
+    let tag = g.summary_tag(tag);
     let metadata = crate::Tensor::string(METADATA);
     let op = g.op("TensorSummaryV2").input(&g.constant(tag)).input(value);
     let summary = op.input(&g.constant(metadata)).output();

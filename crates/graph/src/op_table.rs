@@ -3,7 +3,7 @@
 //! client's graph and say, as TensorFlow does, which *kernel* is missing.
 
 use crate::{ArgDef, ArgKind, AttrDef, AttrList, AttrValue, ElementType, OpDef};
-use downpour_tensor::{DType, PartialShape};
+use downpour_tensor::{DType, PartialShape, Tensor};
 use std::collections::HashMap;
 use std::sync::{Arc, LazyLock, OnceLock};
 
@@ -178,8 +178,17 @@ fn parse_value(kind: &str, text: &str) -> AttrValue {
         "type" => AttrValue::Type(DType::from_name(text).unwrap_or(DType::Float)),
         "shape" if text == "?" => AttrValue::Shape(PartialShape::unknown()),
         "shape" => AttrValue::Shape(PartialShape::from_dims([])),
+        "tensor" => AttrValue::Tensor(parse_tensor(text)),
         _ => AttrValue::Str(unquote(text).into()),
     }
+}
+
+/// The bytes of a vector: no op has another tensor for a default but one of TensorFlow's own tests.
+fn parse_tensor(text: &str) -> Tensor {
+    let inner = text.trim_start_matches('[').trim_end_matches(']');
+    let bytes: Vec<u8> = inner.split(',').filter_map(|b| b.parse().ok()).collect();
+    let length = bytes.len();
+    Tensor::from_vec(bytes, [length]).unwrap_or_else(|_| Tensor::scalar(0u8))
 }
 
 fn unquote(text: &str) -> String {
@@ -238,6 +247,10 @@ mod tests {
         let v = find_op("Assign").unwrap();
         assert!(v.inputs[0].is_ref && !v.inputs[1].is_ref && v.allows_uninitialized_input);
         let csv = find_op("DecodeCSV").unwrap();
+        assert!(
+            matches!(&find_op("ImageSummary").unwrap().attr("bad_color").unwrap().default,
+                Some(AttrValue::Tensor(t)) if t.as_slice::<u8>().unwrap() == [255, 0, 0, 255])
+        );
         assert!(
             matches!(&csv.attr("field_delim").unwrap().default, Some(AttrValue::Str(s)) if &s[..] == b",")
         );

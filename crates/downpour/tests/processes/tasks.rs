@@ -4,6 +4,7 @@ use std::io::Read as _;
 use std::net::TcpListener;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::{Duration, Instant};
 
 /// Arguments of a task's program, separated by spaces.
@@ -22,6 +23,20 @@ pub(crate) struct Tasks {
     running: Vec<(&'static str, usize, Child)>,
 }
 
+/// Not one of those that the system gives out: it might do so again, to a connection, before the
+/// task listens there.
+fn free_port() -> u16 {
+    static NEXT: AtomicU32 = AtomicU32::new(0);
+    loop {
+        let turn = NEXT.fetch_add(1, Ordering::Relaxed);
+        let port = 10_000 + (std::process::id().wrapping_mul(61) + turn) % 20_000;
+        let port = u16::try_from(port).unwrap();
+        if TcpListener::bind(("127.0.0.1", port)).is_ok() {
+            return port;
+        }
+    }
+}
+
 /// Waits until `condition` gives a value.
 pub(crate) fn wait<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T {
     let start = Instant::now();
@@ -38,14 +53,9 @@ impl Tasks {
     /// Starts all, with checkpoints every second and these flags.
     pub(crate) fn start(ps: usize, workers: usize, flags: &str) -> Tasks {
         let dir = tempfile::tempdir().unwrap();
-        let held: Vec<TcpListener> = (0..ps + workers)
-            .map(|_| TcpListener::bind("127.0.0.1:0").unwrap())
+        let at: Vec<String> = (0..ps + workers)
+            .map(|_| format!("127.0.0.1:{}", free_port()))
             .collect();
-        let at: Vec<String> = held
-            .iter()
-            .map(|l| l.local_addr().unwrap().to_string())
-            .collect();
-        drop(held);
         let flags = format!(
             "--ps_hosts={} --worker_hosts={} --save-seconds=1 --dir={} {flags}",
             at[..ps].join(","),

@@ -73,7 +73,7 @@ impl Hook for Summaries {
                 self.last = integer(&context.session.fetch(step)?)?;
             }
             self.events.summary(self.last, context.value(position)?)?;
-            self.timer.happened(self.last + 1, now);
+            self.timer.happened(self.last, now);
         }
         if self.speed.is_due(self.last, now)
             && let Some((steps, seconds)) = self.speed.happened(self.last, now)

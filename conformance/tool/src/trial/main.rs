@@ -1,0 +1,20 @@
+//! Programs of Downpour's Rust API for the conformance scripts to run as processes of their own.
+//!
+//! `train TRACE FLAGS…` is one task of a training that never ends and writes down each step
+//! (`recovery.py`); `events DIR` trains a little and writes all that TensorBoard shows
+//! (`tensorboard.py`).
+
+mod events;
+mod train;
+
+use anyhow::{Context as _, Result, bail};
+
+fn main() -> Result<()> {
+    let mut args = std::env::args().skip(1);
+    let mut next = |what| args.next().context(what);
+    match next("which program?")?.as_str() {
+        "train" => train::run(&next("where is the trace?")?, args),
+        "events" => events::run(&next("which directory?")?),
+        other => bail!("no program '{other}'"),
+    }
+}
