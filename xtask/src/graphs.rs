@@ -1,7 +1,7 @@
 //! `cargo xtask graphs`: the conformance cases' graphs, built by TensorFlow, given to our builder. It
-//! must infer TensorFlow's shapes, refuse what TensorFlow refuses, and give its gradients; models
-//! with optimizers, built by both, must train alike; and graphs with control flow that our builder
-//! made must be worth what formulas say.
+//! must infer TensorFlow's shapes, refuse what TensorFlow refuses, and give its gradients; layers, and
+//! models with optimizers, built by both, must compute and train alike; and graphs with control flow
+//! that our builder made must be worth what formulas say.
 
 use crate::process::{build_server, cargo, root, run, run_watched, server_binary, target_dir};
 use crate::venv;
@@ -11,16 +11,17 @@ use std::process::Command;
 
 /// What `graphs.py` compares, with as many of an op's cases as keep the whole within a minute and a
 /// half on a quiet machine; without `--sample` it is all of them.
-const COMPARISONS: [&[&str]; 5] = [
+const COMPARISONS: [&[&str]; 6] = [
     &["shapes", "--sample", "5"],
     &["variants", "--sample", "20", "--each", "1"],
     &["gradients", "--sample", "40"],
     &["flow"],
-    &[OPTIMIZERS],
+    &["layers"],
+    &["optimizers"],
 ];
 
-/// The comparison that has a script of its own, and needs a server.
-const OPTIMIZERS: &str = "optimizers";
+/// The comparisons that have scripts of their own, and need a server.
+const SERVED: [&str; 2] = ["layers", "optimizers"];
 
 /// Runs all comparisons, or the one that `args` begin with, with arguments of its own.
 pub(crate) fn compare(args: &[String]) -> Result<String> {
@@ -63,9 +64,9 @@ fn one(python: &Path, tool: &Path, comparison: &[&str]) -> Result<String> {
     let mut command = Command::new(python);
     command.current_dir(root());
     let name = comparison.first().copied().unwrap_or_default();
-    if name == OPTIMIZERS {
+    if SERVED.contains(&name) {
         build_server()?;
-        command.arg("conformance/optimizers.py");
+        command.arg(format!("conformance/{name}.py"));
         command.args(comparison.iter().skip(1));
         command.arg("--server").arg(server_binary());
     } else {

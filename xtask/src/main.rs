@@ -36,7 +36,7 @@ usage: cargo xtask <command>
   test                  everything CI runs: check, release build, unit tests, the examples,
                         clusters, conformance, graphs, fuzz smoke, bench smoke
   conformance [args]    real TensorFlow against `downpour serve` (see conformance/README.md)
-  graphs [shapes|variants|gradients|flow|optimizers [args]]
+  graphs [shapes|variants|gradients|flow|layers|optimizers [args]]
                         our builder's shapes, refusals, gradients and loops beside TensorFlow's
   cluster [--only NAME] clusters that mix our tasks with TensorFlow's
   cluster --faults [--tf] [--short] [--only SCENE]

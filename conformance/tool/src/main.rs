@@ -1,9 +1,10 @@
-//! Answers `graphs.py`, `flow.py`, `optimizers.py` and `metas.py`, one request after the other on standard input: which shapes
+//! Answers `graphs.py`, `flow.py`, `optimizers.py`, `layers.py` and `metas.py`, one request after the other on standard input: which shapes
 //! the builder infers for a graph's tensors, the graph with gradients added, example graphs. A
 //! request and an answer are each a length and JSON, a length and a serialized GraphDef
 //! (little-endian u32 lengths).
 
 mod examples;
+mod layers;
 mod meta;
 mod training;
 
@@ -39,6 +40,8 @@ enum Request {
     Export(meta::Export),
     /// A meta graph's file, read, imported and written again.
     Import(meta::Import),
+    /// A layer, or losses, metrics, initializers.
+    Layer(layers::Layer),
 }
 
 /// The answer; the graph behind it holds what was added.
@@ -59,6 +62,8 @@ struct Answer {
     training: Option<training::Trained>,
     /// Of a meta graph.
     meta: Option<meta::Found>,
+    /// Of a layer.
+    layer: Option<layers::Built>,
 }
 
 fn main() -> Result<()> {
@@ -103,6 +108,11 @@ fn answer(request: &[u8], graph: &[u8]) -> Result<(Answer, Vec<u8>)> {
         Request::Import(asked) => {
             answer.meta = Some(meta::import(&g, &asked)?);
             Ok((answer, Vec::new()))
+        }
+        Request::Layer(asked) => {
+            answer.layer = Some(layers::build(&g, &asked)?);
+            let def = encode_graph_def(&g.to_graph_def()?)?;
+            Ok((answer, def.encode_to_vec()))
         }
         Request::Shapes => {
             for output in g.operations().iter().flat_map(|o| o.outputs()) {
