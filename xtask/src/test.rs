@@ -26,6 +26,7 @@ pub(crate) fn run() -> Result<()> {
         report.step("conformance", || conformance::run_counting(&[]));
         report.step("graphs", || graphs::compare(&[]));
         report.step("inspect", || inspect::run(&[]));
+        report.step("board", crate::trial::board);
         report.step("fuzz", fuzz_smoke);
         report.step("bench", bench_smoke);
     }
