@@ -40,7 +40,7 @@ pub(crate) fn run(dir: &str) -> Result<()> {
         session.step().target(&train).run()?;
     }
     let traced = session.raw()?.step().trace(&[loss])?;
-    events.run(STEPS, "loss_traced", &traced)?;
+    events.run(STEPS, "loss_traced", &traced.metadata)?;
     session.close()?;
     events.scalar(STEPS, "by_hand", 0.25)?;
     events.flush()?;
