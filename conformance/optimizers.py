@@ -23,7 +23,6 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path.insert(0, HERE)
 import numpy as np
 import graphs
-import metas
 import servers
 
 STEPS = 50
@@ -157,12 +156,11 @@ def optimizers(tf):
 
 def cases(tf):
     """(model, optimizer, strategy of the device setter or None)."""
-    some = ("sgd", "nesterov", "adagrad", "adam", "ftrl", "averaged")
     for name in optimizers(tf):
         yield "mlp", name, None
         if name not in ("decayed", "twice", "averaged", "named_adam", "ftrl_beta"):
             yield "embedding", name, None
-    for name in some:
+    for name in optimizers(tf):
         yield "parts", name, None
     yield "mlp64", "adam", None
     yield "mlp", "averaged", "round_robin"
@@ -295,15 +293,15 @@ def compare(tf, tool, targets, model, optimizer, place):
             off = far(w, g, tolerance)
             if off:
                 problems.append("%s on %s %s" % (name, where, off))
-    if (model, optimizer) in CONTINUED:
+    if model == "parts" or (model, optimizer) in CONTINUED:
         problems += continued(tf, targets[-1], them, us, model, losses)
     if optimizer != "twice" and not np.mean(losses[-10:]) < np.mean(losses[:10]):
         problems.append("nothing was learned: %s... to %s" % (losses[:3], losses[-3:]))
     return problems
 
 
-# Whose checkpoints the other side goes on from.
-CONTINUED = {("mlp", "centered"), ("mlp", "named_adam"), ("embedding", "ftrl"), ("parts", "adam"), ("parts", "averaged")}
+# Whose checkpoints the other side goes on from, beside those of variables in parts with every optimizer.
+CONTINUED = {("mlp", "centered"), ("mlp", "named_adam"), ("mlp64", "adam"), ("embedding", "ftrl")}
 
 
 def continued(tf, last, them, us, model, losses):
@@ -427,7 +425,6 @@ def main():
             tool = graphs.Tool(options.tool)
             jobs = [("schedules", lambda: schedules(tf, tool, targets)),
                     ("beginnings", lambda: beginnings(tf, tool, targets))]
-            jobs += metas.jobs(tf, tool, targets)
             for model, optimizer, place in cases(tf):
                 name = "/".join(filter(None, (model, optimizer, place)))
                 jobs.append((name, lambda m=model, o=optimizer, p=place: compare(tf, tool, targets, m, o, p)))
