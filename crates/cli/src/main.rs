@@ -4,12 +4,14 @@ mod config;
 mod dashboard;
 mod demo;
 mod inspect;
+mod log;
 mod refusal;
 mod run;
 mod serve;
+mod shell;
 mod stop;
 
-use clap::{Parser, Subcommand};
+use clap::{CommandFactory, Parser, Subcommand};
 use std::process::ExitCode;
 
 // Large tensors come and go with every step; the system's allocator maps and unmaps each.
@@ -18,7 +20,8 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Distributed TensorFlow, rebuilt in Rust.
 #[derive(Parser)]
-#[command(version, about)]
+#[command(name = "downpour",
+    version, about = "Distributed TensorFlow, rebuilt in Rust", after_help = FIRST_STEPS)]
 struct Cli {
     #[command(subcommand)]
     command: Command,
@@ -50,7 +53,23 @@ enum Command {
 
     /// Look into checkpoints, event files, graphs, record files and clusters
     Inspect(Box<inspect::Inspect>),
+
+    /// Print a completion script for a shell
+    #[command(after_help = shell::COMPLETIONS)]
+    Completions(shell::Completions),
+
+    /// Print the manual page, or write one for every command
+    #[command(after_help = shell::MAN)]
+    Man(shell::Man),
 }
+
+/// Shown below the commands.
+const FIRST_STEPS: &str = "\
+First steps:
+  downpour demo mnist                    see a cluster train on this machine
+  downpour serve --port 2222             a task for TensorFlow's client: tf.compat.v1.Session('grpc://127.0.0.1:2222')
+  downpour run --ps 2 --workers 2 -- ./my-trainer
+  downpour inspect checkpoint logs       what training left behind";
 
 fn main() -> ExitCode {
     let cli = Cli::parse();
@@ -66,6 +85,8 @@ fn main() -> ExitCode {
             Ok(ExitCode::SUCCESS)
         }
         Command::Inspect(inspect) => inspect.run(),
+        Command::Completions(completions) => completions.run(Cli::command()).map(done),
+        Command::Man(man) => man.run(Cli::command()).map(done),
     };
     outcome.unwrap_or_else(|e| refusal::report(&e))
 }

@@ -2,6 +2,7 @@
 
 use crate::config::{bind_hint, describe};
 use crate::dashboard::DashboardFlags;
+use crate::log;
 use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use downpour::{
@@ -70,19 +71,29 @@ pub(crate) struct Serve {
     pub(crate) evaluator_hosts: Option<String>,
 
     /// A file of settings, TOML or JSON: cluster, job, task, bind, threads and the like
-    #[arg(long, value_name = "FILE")]
+    #[arg(
+        long,
+        value_name = "FILE",
+        env = "DOWNPOUR_CONFIG",
+        hide_env_values = true
+    )]
     pub(crate) config: Option<PathBuf>,
 
     /// Listen on this address instead of the task's own, as in 0.0.0.0:2222; a host alone keeps the port
-    #[arg(long, value_name = "HOST:PORT")]
+    #[arg(
+        long,
+        value_name = "HOST:PORT",
+        env = "DOWNPOUR_BIND",
+        hide_env_values = true
+    )]
     pub(crate) bind: Option<String>,
 
     /// Executor threads [default: the number of cores]
-    #[arg(long)]
+    #[arg(long, env = "DOWNPOUR_THREADS", hide_env_values = true)]
     pub(crate) threads: Option<usize>,
 
     /// How long steps under way may take to end when the task stops [default: 20s]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, env = "DOWNPOUR_DRAIN", hide_env_values = true)]
     pub(crate) drain: Option<Duration>,
 
     /// Exit when the training is done: for a ps, every task that clients train through (all but ps and evaluator) has
@@ -109,12 +120,31 @@ pub(crate) struct Serve {
     pub(crate) allow_remote_inspect: bool,
 
     /// How long another task may be silent while steps wait for it, before they fail [default: 8s]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, env = "DOWNPOUR_LOST_AFTER", hide_env_values = true)]
     pub(crate) lost_after: Option<Duration>,
 
     /// How long opening a session may wait for tasks that do not answer [default: as long as its client waits]
-    #[arg(long, value_name = "TIME", value_parser = duration)]
+    #[arg(long, value_name = "TIME", value_parser = duration, env = "DOWNPOUR_FIND_WITHIN", hide_env_values = true)]
     pub(crate) find_within: Option<Duration>,
+
+    /// What to log on stderr: off, error, warn, info, debug or trace, for parts too as in info,downpour_net=debug
+    /// [default: warn]
+    #[arg(
+        long,
+        value_name = "LEVELS",
+        env = "DOWNPOUR_LOG",
+        hide_env_values = true
+    )]
+    pub(crate) log: Option<String>,
+
+    /// How to log: text, or json for one object a line [default: text]
+    #[arg(
+        long,
+        value_name = "FORMAT",
+        env = "DOWNPOUR_LOG_FORMAT",
+        hide_env_values = true
+    )]
+    pub(crate) log_format: Option<String>,
 
     #[command(flatten)]
     pub(crate) dashboard: DashboardFlags,
@@ -122,7 +152,13 @@ pub(crate) struct Serve {
 
 /// Shown below the flags.
 pub(crate) const SOURCES: &str = "\
+  downpour serve --port 2222                                     a task alone; clients: tf.compat.v1.Session('grpc://127.0.0.1:2222')
+  downpour serve --job ps --task 0 --cluster '{\"ps\": [\"10.0.0.1:2222\"], \"worker\": [\"10.0.0.2:2222\"]}'
+  downpour serve --job_name=ps --task_index=0 --ps_hosts=10.0.0.1:2222 --worker_hosts=10.0.0.2:2222
+  downpour serve --config cluster.toml --job ps --task 0 --log info --exit-when-done
+
 What is not given as a flag is taken from the environment variable TF_CONFIG, then from the file of --config.
+The port also answers grpc.health.v1.Health and, over HTTP/1, GET /healthz (it lives) and /readyz (it takes new work).
 Other tasks are reached directly: proxies named in the environment are not used.
 
 SIGTERM, Ctrl-C or `downpour stop` end the task: new steps are refused, those under way may end within --drain, the rest is
@@ -136,13 +172,9 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
 impl Serve {
     /// Serves until interrupted.
     pub(crate) fn run(self) -> Result<()> {
-        let filter = tracing_subscriber::EnvFilter::try_from_env("DOWNPOUR_LOG")
-            .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-        tracing_subscriber::fmt()
-            .with_env_filter(filter)
-            .with_writer(std::io::stderr)
-            .init();
         let role = self.role()?;
+        let settings = &role.settings;
+        log::start(settings.log.as_deref(), settings.log_format.as_deref())?;
         // One: a message that wakes a second thread costs more than what that one could do meanwhile.
         // Whatever takes long runs on the executor's threads.
         let runtime = tokio::runtime::Builder::new_multi_thread()

@@ -4,7 +4,9 @@ use crate::ending::{self, EndConfig, EndReason};
 use crate::machine;
 use crate::report::reporter;
 use downpour_master::{Master, MasterConfig, MasterShell};
-use downpour_net::{ClusterError, ClusterSpec, Control, Gate, Limits, Listener, Methods, Peers};
+use downpour_net::{
+    ClusterError, ClusterSpec, Control, Gate, Health, Limits, Listener, Methods, Peers,
+};
 use downpour_runtime::{Console, Device, Extensions, MemoryBudget, Registry, Timer};
 use downpour_wire::Budget;
 use downpour_worker::{Worker, WorkerConfig, WorkerShell};
@@ -186,9 +188,11 @@ impl Server {
         let mut methods = Methods::default();
         MasterShell::add_methods(&self.master, &mut methods);
         worker.add_methods(&mut methods);
+        let (mut health, health_service) = Health::serving().await;
         let routes = tonic::service::Routes::new(shell)
             .add_service(worker.service())
-            .add_service(control.service());
+            .add_service(control.service())
+            .add_service(health_service);
         let mut reason = EndReason::Stopped;
         let end = async {
             let mut drain = self.ending.drain;
@@ -211,7 +215,9 @@ impl Server {
                     reason = EndReason::Asked;
                 }
             }
+            health.draining().await;
             ending::wind_down(&gate, &self.master, &self.peers, drain, &mut orders).await;
+            health.ended().await;
         };
         let (listener, limits) = (self.listener, self.limits);
         downpour_net::serve(listener, routes, methods, limits, gate.clone(), end).await;

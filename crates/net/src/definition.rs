@@ -31,6 +31,10 @@ pub struct Definition {
     pub done_after: Option<Duration>,
     /// Whose end to wait for: `job` or `job:task`.
     pub wait_for: Option<Vec<String>>,
+    /// What is logged, as in `info,downpour_net=debug`.
+    pub log: Option<String>,
+    /// How it is logged: `text` or `json`.
+    pub log_format: Option<String>,
     /// Whether other machines may stop this task.
     pub allow_remote_stop: Option<bool>,
     /// Whether other machines may ask what this task does.
@@ -181,7 +185,7 @@ impl Definition {
 
     /// Reads a file of settings, JSON or TOML.
     pub fn from_file(text: &str) -> Result<Definition, DefinitionError> {
-        const KNOWN: [&str; 13] = [
+        const KNOWN: [&str; 15] = [
             "allow_remote_inspect",
             "allow_remote_stop",
             "bind",
@@ -191,6 +195,8 @@ impl Definition {
             "exit_when_done",
             "find_within",
             "job",
+            "log",
+            "log_format",
             "lost_after",
             "task",
             "threads",
@@ -209,6 +215,10 @@ impl Definition {
                 ("task", tree) => made.task = Some(index("task", &tree)?),
                 ("bind", Tree::Text(bind)) => made.bind = Some(bind),
                 ("bind", other) => return Err(value("bind", other, "host:port")),
+                ("log", Tree::Text(levels)) => made.log = Some(levels),
+                ("log", other) => return Err(value("log", other, "a level like info")),
+                ("log_format", Tree::Text(format)) => made.log_format = Some(format),
+                ("log_format", other) => return Err(value("log_format", other, "text or json")),
                 ("threads", tree) => {
                     let threads = index("threads", &tree)? as usize;
                     made.threads = Some(threads);

@@ -101,6 +101,11 @@ impl Gate {
         !matches!(self.state.lock().phase, Phase::Open)
     }
 
+    /// Whether new work is let in.
+    pub fn is_open(&self) -> bool {
+        matches!(self.state.lock().phase, Phase::Open)
+    }
+
     /// Steps under way.
     pub fn steps(&self) -> usize {
         self.count(|kind| kind == Kind::Step)

@@ -188,6 +188,8 @@ fn overlay(sources: &[(String, Definition)]) -> Definition {
         made.bind = made.bind.or(s.bind);
         made.threads = made.threads.or(s.threads);
         made.drain = made.drain.or(s.drain);
+        made.log = made.log.or(s.log);
+        made.log_format = made.log_format.or(s.log_format);
         made.lost_after = made.lost_after.or(s.lost_after);
         made.find_within = made.find_within.or(s.find_within);
         made.exit_when_done = made.exit_when_done.or(s.exit_when_done);

@@ -5,6 +5,7 @@ use crate::address::split_address;
 use crate::connection::{self, Methods, Services};
 use crate::deadline::Deadline;
 use crate::gate::{Gate, Gated};
+use crate::health::{self, Greeting};
 use crate::linger::Linger;
 use std::future::Future;
 use std::io;
@@ -132,7 +133,7 @@ pub async fn serve(
                 Ok(socket) => {
                     // Without it only latency is lost.
                     let _ = socket.set_nodelay(true);
-                    connections.spawn(connection::serve(socket, services.clone(), stopping.clone()));
+                    connections.spawn(greet(socket, services.clone(), stopping.clone()));
                 }
                 Err(_) => tokio::time::sleep(BREATHER).await,
             },
@@ -145,6 +146,20 @@ pub async fn serve(
     let drained = async { while connections.join_next().await.is_some() {} };
     // Whoever is still connected is cut off: stopping must not wait for a stuck client.
     let _ = tokio::time::timeout(limits.drain, drained).await;
+}
+
+/// Serves a connection in the language in which it begins.
+async fn greet(
+    socket: TcpStream,
+    services: Services,
+    stopping: tokio::sync::watch::Receiver<bool>,
+) {
+    // One that connects and says nothing must not stay for ever.
+    match health::greeting(&socket, services.limits.keepalive).await {
+        Greeting::Http2 => connection::serve(socket, services, stopping).await,
+        Greeting::Http1 => health::answer(socket, &services.gate).await,
+        Greeting::Silence => {}
+    }
 }
 
 #[cfg(test)]

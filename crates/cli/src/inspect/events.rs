@@ -158,8 +158,10 @@ impl Events {
                     out.line(&format!("# {}", file.path))?;
                 }
                 for point in &tag.points {
-                    out.line(&format!(
-                        "{}\t{:.3}\t{}",
+                    // Numbers only: tabs may stay what they are.
+                    out.raw(&format!(
+                        "{}	{:.3}	{}
+",
                         point.step, point.wall_time, point.value
                     ))?;
                 }

@@ -30,7 +30,7 @@ fn on(device: &str, mut node: NodeDef) -> NodeDef {
 
 /// `print` says "begun" on the standard output of `far`, where `assign` waits for what `take` gets
 /// from a queue on `near`; `put` fills the queue.
-fn waiting_graph(near: &str, far: &str) -> GraphDef {
+pub(crate) fn waiting_graph(near: &str, far: &str) -> GraphDef {
     let types = attr(Value::List(Box::new(ListValue {
         r#type: vec![FLOAT],
         ..Default::default()
@@ -83,7 +83,10 @@ fn waiting_graph(near: &str, far: &str) -> GraphDef {
 }
 
 /// Starts the step that waits; it has begun when "begun" is printed.
-fn begin(client: &Client, session: &str) -> JoinHandle<Result<RunStepResponse, tonic::Status>> {
+pub(crate) fn begin(
+    client: &Client,
+    session: &str,
+) -> JoinHandle<Result<RunStepResponse, tonic::Status>> {
     let mut client = client.clone();
     let mut request = run_request(session, &[], &["assign:0"]);
     request.target = vec!["print".into()];

@@ -7,6 +7,7 @@
 #[allow(dead_code, reason = "shared with other tests")]
 mod common;
 mod ending;
+mod health;
 mod process;
 mod reach;
 mod settings;
