@@ -12,6 +12,7 @@ mod bench;
 mod check;
 mod cluster;
 mod conformance;
+mod dashboard;
 mod example;
 mod examples;
 mod fuzz;
@@ -51,6 +52,8 @@ usage: cargo xtask <command>
   examples [NAME…]      the examples of crates/downpour train to the quality they state
   launch                the demo, and a TensorFlow script under `downpour run`, with tasks killed
   inspect [--only NAME] `downpour inspect` on TensorFlow's files beside TensorFlow
+  dashboard [--debug] [--shots DIR]
+                        the dashboard of a job that trains, in headless Chromium
   bench [--row NAME] [--json] [--rounds N]
                         our numbers beside TensorFlow's, in the same run
   fuzz [--seconds N] [--target NAME]
@@ -83,6 +86,7 @@ fn run(args: &[String]) -> Result<()> {
         "examples" => examples::train(rest).map(|summary| println!("{summary}")),
         "recovery" => trial::recovery(rest).map(|_| ()),
         "board" => trial::board().map(|_| ()),
+        "dashboard" => dashboard::test(rest).map(|_| ()),
         "bench" => bench::run(rest),
         "fuzz" => fuzz::run(rest),
         "inspect" => inspect::run(rest).map(|_| ()),

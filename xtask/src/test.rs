@@ -3,7 +3,8 @@
 
 use crate::process::{build_server, cargo, run_watched};
 use crate::{
-    bench, check, cluster, conformance, example, examples, fuzz, graphs, inspect, launch, programs,
+    bench, check, cluster, conformance, dashboard, example, examples, fuzz, graphs, inspect,
+    launch, programs,
 };
 use anyhow::{Result, bail};
 use std::time::Instant;
@@ -17,6 +18,7 @@ pub(crate) fn run() -> Result<()> {
         report.step("example", example::run);
         report.step("examples", || examples::train(&[]));
         report.step("launch", launch::run);
+        report.step("dashboard", || dashboard::test(&[]));
         report.step("cluster", || cluster::run(&[]));
         report.step("faults", || {
             cluster::run(&["--faults".to_owned(), "--short".to_owned()])

@@ -96,7 +96,9 @@ function tiles(s, alive, lost, steps) {
 }
 
 function marksOf(s, toX) {
-  return s.events.filter(e => ['loss', 'restart', 'checkpoint'].includes(e.kind))
+  // Of checkpoints the latest: some jobs save every second.
+  const saved = s.events.filter(e => e.kind === 'checkpoint').slice(-8);
+  return s.events.filter(e => ['loss', 'restart'].includes(e.kind) || saved.includes(e))
     .map(e => ({ x: toX(e.time), kind: e.kind, text: `${Format.clock(e.time)} ${e.task ? e.task + ' ' : ''}${e.text}` }))
     .filter(m => m.x !== null);
 }

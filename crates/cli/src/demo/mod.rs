@@ -10,6 +10,7 @@ mod worker;
 
 pub(crate) use worker::Worker;
 
+use crate::dashboard::DashboardFlags;
 use crate::run::conduct::{conduct, setup};
 use crate::run::console::{Console, When};
 use crate::run::kill;
@@ -79,6 +80,9 @@ pub(crate) struct Mnist {
     /// Show nothing on the way and end with one line of JSON
     #[arg(long)]
     json: bool,
+
+    #[command(flatten)]
+    dashboard: DashboardFlags,
 }
 
 impl Demo {
@@ -106,6 +110,12 @@ impl Mnist {
             .with_context(|| format!("cannot write the images to '{}'", state.dir.display()))?;
         let progress = Arc::new(Progress::default());
         let title = self.title();
+        let mut subject = DashboardFlags::job(&local.monitor());
+        subject.dirs.push(state.dir.join("train"));
+        let dashboard = self.dashboard.start_beside(subject)?;
+        if let Some(dashboard) = &dashboard {
+            Console::new(When::Auto).note(&format!("dashboard at {}", dashboard.url()));
+        }
         let view = match self.json {
             true => View::silent(),
             false => View::start(&title, &plan, local.monitor(), progress.clone()),
