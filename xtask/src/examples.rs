@@ -67,7 +67,7 @@ const RUNS: &[Run] = &[
     },
     Run {
         example: "mnist_cnn",
-        flags: &["--sync", "--steps", "800"],
+        flags: &["--sync", "--steps", "900"],
         bounds: &[at_least("test_accuracy", 0.985)],
     },
     Run {

@@ -21,7 +21,7 @@ struct Model {
 }
 
 impl Program for Network {
-    const STEPS: i64 = 1600;
+    const STEPS: i64 = 1800;
     type Model = Model;
 
     fn build(&self, worker: &Worker) -> Result<Model> {
@@ -38,14 +38,14 @@ impl Program for Network {
             hidden.apply(&x.reshape(&[-1, 7 * 7 * 32])).relu()
         };
         let seen = features(&digits.images);
-        let trained = logits.apply(&dropout(&seen, 0.4, None));
+        let trained = logits.apply(&dropout(&seen, 0.25, None));
         let loss = sparse_softmax_cross_entropy(&digits.labels, &trained);
-        let rate = Schedule::exponential(2e-3, 400.0, 0.5).at(worker.global_step());
+        let rate = Schedule::exponential(2e-3, 500.0, 0.5).at(worker.global_step());
         let share = self.data.train.share(worker.index(), worker.count());
         Ok(Model {
             train: worker.minimize(&Adam::new(&rate), &loss)?,
             classifier: digits.classifier(&logits.apply(&seen)),
-            batches: share.batches(64, worker.index() as u64),
+            batches: share.batches(100, worker.index() as u64),
         })
     }
 
