@@ -27,7 +27,7 @@ pub(crate) fn run() -> Result<String> {
         ("demo", vec![], MIN_ACCURACY),
         (
             "demo --sync",
-            vec!["--sync", "--steps", "6000"],
+            vec!["--sync", "--steps", "1500"],
             MIN_ACCURACY,
         ),
         ("demo --kill ps:0", vec!["--kill", "ps:0@2s"], MIN_RECOVERED),

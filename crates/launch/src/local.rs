@@ -19,7 +19,7 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::{self, Write as _};
 use std::os::unix::process::ExitStatusExt as _;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::mpsc::{self, Receiver, RecvTimeoutError, Sender};
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
@@ -148,11 +148,10 @@ impl Local {
         let count = spec.tasks.values().map(|group| group.count as usize).sum();
         let free = ports::free(count, seed).map_err(LaunchError::Ports)?;
         let cluster = plan::cluster(&spec, free.into_iter())?;
-        // Programs are looked for before a directory is made.
-        program::check(
-            &plan::processes(&spec, &cluster, &setup.server)?,
-            &setup.path,
-        )?;
+        // All that can be wrong is found out before a directory is made.
+        let planned = plan::processes(&spec, &cluster, &setup.server)?;
+        program::check(&planned, &setup.path)?;
+        let rules = rules(&spec, &planned, &setup.kills)?;
         for (job, task, address) in cluster.tasks() {
             ports::check(address).map_err(|source| LaunchError::Port {
                 task: TaskName::new(job, task),
@@ -163,13 +162,12 @@ impl Local {
         let dir = dir::make(spec.dir.as_deref(), &spec.name)?;
         spec.dir = Some(dir.clone());
         let planned = plan::processes(&spec, &cluster, &setup.server)?;
-        let rules = rules(&spec, &planned, &setup.kills)?;
         let state = JobState {
             name: spec.name.clone(),
             phase: JobPhase::Starting,
             started: now,
             ended: None,
-            train_dir: spec.train_dir.clone(),
+            train_dir: spec.train_dir.as_deref().map(|train| within(train, &dir)),
             cluster,
             tasks: planned.iter().map(|p| task_state(p, &dir)).collect(),
             happenings: VecDeque::new(),
@@ -390,7 +388,15 @@ fn await_exit(pid: u32) {
     while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), options) {}
 }
 
-fn task_state(planned: &Planned, dir: &std::path::Path) -> TaskState {
+/// A path with `{dir}` filled in.
+fn within(path: &Path, dir: &Path) -> PathBuf {
+    match path.strip_prefix("{dir}") {
+        Ok(rest) => dir.join(rest),
+        Err(_) => path.to_owned(),
+    }
+}
+
+fn task_state(planned: &Planned, dir: &Path) -> TaskState {
     TaskState {
         name: planned.name.clone(),
         role: planned.role,

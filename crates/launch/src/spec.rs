@@ -44,7 +44,8 @@ pub struct JobSpec {
     /// Where logs go; a new directory below `downpour-runs` if nowhere.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dir: Option<PathBuf>,
-    /// Where the program keeps checkpoints and event files, for those who look at the job.
+    /// Where the program keeps checkpoints and event files, for those who look at the job;
+    /// `{dir}` at its beginning is the run's own directory.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub train_dir: Option<PathBuf>,
     /// Whether programs get `--job_name`, `--task_index`, `--ps_hosts` and the like appended.
@@ -247,6 +248,10 @@ impl JobSpec {
             let wanted = "false: an evaluator is no part of the cluster";
             return Err(value(&key("serve"), true, wanted));
         }
+        if job == "ps" && group.serve == Some(true) && group.command.is_some() {
+            let wanted = "left out: a ps is served, or runs a command of its own";
+            return Err(value(&key("command"), "given", wanted));
+        }
         if let Some(hosts) = &group.hosts {
             if job == "evaluator" {
                 let wanted = "left out: an evaluator is no part of the cluster";
@@ -402,6 +407,10 @@ mod tests {
             (
                 "command = ['x']\n[tasks.worker]\ncount = 2\nhosts = ['a:1']\n",
                 "as many as tasks: 2",
+            ),
+            (
+                "command = ['x']\n[tasks.worker]\ncount = 1\n[tasks.ps]\ncount = 1\nserve = true\ncommand = ['y']\n",
+                "tasks.ps.command is 'given'; it must be left out",
             ),
             (
                 "command = ['x']\ndrain = 'soon'\n[tasks.worker]\ncount = 1\n",

@@ -65,7 +65,7 @@ pub(crate) struct Mnist {
     #[arg(long, value_enum, default_value_t = Kind::Softmax)]
     model: Kind,
 
-    /// Steps of all workers together [default: 12000 for softmax, 2000 for cnn; with --kill, until recovery was seen]
+    /// Steps of all workers together [default: 8000 for softmax, 2000 for cnn; with --kill, until recovery was seen]
     #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..=1_000_000_000))]
     steps: Option<i64>,
 
@@ -176,6 +176,7 @@ impl Mnist {
         let counts = [("ps", self.ps), ("worker", self.workers)];
         let mut spec = JobSpec::new("mnist", command, &counts);
         spec.dir.clone_from(&self.dir);
+        spec.train_dir = Some("{dir}/train".into());
         spec.drain = Duration::from_secs(5);
         spec.check()?;
         Ok(spec)
@@ -183,7 +184,7 @@ impl Mnist {
 
     /// Says how it went and where everything is.
     fn conclude(&self, outcome: &Outcome, state: &JobState, progress: &Progress) {
-        let train = state.dir.join("train");
+        let train = state.train_dir.clone().unwrap_or_default();
         let report = progress.report();
         let checkpoint = downpour::train::latest_checkpoint(&train.to_string_lossy());
         let checkpoint = checkpoint.ok().flatten();
@@ -226,9 +227,8 @@ impl Mnist {
 fn places(state: &JobState, train: &Path, checkpoint: Option<&str>) -> String {
     let mut out = String::new();
     if let Some(prefix) = checkpoint {
-        out += &format!(
-            "checkpoint   {prefix}\n             python3 -c 'import sys, tensorflow as tf; print(tf.train.list_variables(sys.argv[1]))' {prefix}\n"
-        );
+        out +=
+            &format!("checkpoint   {prefix}\n             downpour inspect checkpoint {prefix}\n");
     }
     if train.is_dir() {
         let train = train.display();

@@ -25,7 +25,7 @@ impl Kind {
     /// Steps that show what it can.
     pub(crate) fn steps(self) -> i64 {
         match self {
-            Kind::Softmax => 12_000,
+            Kind::Softmax => 8_000,
             Kind::Cnn => 2_000,
         }
     }

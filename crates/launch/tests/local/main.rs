@@ -190,7 +190,7 @@ fn an_interrupt_ends_all_and_a_second_ends_even_the_stubborn() {
 fn a_task_is_lost_on_demand() {
     let place = Place::new();
     let spec = place.spec(
-        "[ -e $DOWNPOUR_DIR/go ] || exec sleep 1000",
+        "[ $DOWNPOUR_START -gt 1 ] || exec sleep 1000",
         &[("ps", 1), ("worker", 1)],
     );
     let local = place.prepare(spec).unwrap();
@@ -198,7 +198,6 @@ fn a_task_is_lost_on_demand() {
     assert!(!control.kill(&TaskName::new("worker", 7)));
     let job = std::thread::spawn(move || local.run(&Heard::default().listener()).unwrap());
     wait_for(&monitor, |s| s.tasks[1].phase == TaskPhase::Running);
-    std::fs::write(place.path("run").join("go"), "").unwrap();
     assert!(control.kill(&TaskName::new("worker", 0)));
     let (outcome, state) = job.join().unwrap();
     assert_eq!((outcome, state.tasks[1].restarts()), (Outcome::Done, 1));

@@ -1,0 +1,85 @@
+//! `downpour demo mnist` as a user meets it. How well it trains is measured with the release program
+//! (`cargo xtask launch`); here it must run, report and refuse.
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+fn demo(dir: &Path, args: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_downpour"))
+        .args(["demo", "mnist"])
+        .args(args)
+        .current_dir(dir)
+        .env_remove("TF_CONFIG")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap()
+}
+
+#[test]
+fn a_cluster_trains_together_and_says_how_it_went() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = demo(
+        dir.path(),
+        &["--ps=1", "--workers=2", "--sync", "--steps=40", "--json"],
+    );
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(0), "{err}");
+    let line: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    assert!(line["test_accuracy"].as_f64().unwrap() > 0.5, "{line}");
+    assert!(line["steps"].as_f64().unwrap() >= 40.0, "{line}");
+    let checkpoint = line["checkpoint"].as_str().unwrap();
+    assert!(Path::new(&format!("{checkpoint}.index")).exists(), "{line}");
+    let train = Path::new(line["dir"].as_str().unwrap()).join("train");
+    let mut events = std::fs::read_dir(train)
+        .unwrap()
+        .map(|e| e.unwrap().file_name());
+    assert!(events.any(|name| name.to_string_lossy().starts_with("events.out.tfevents.")));
+}
+
+#[test]
+fn without_a_terminal_plain_lines_tell_of_loss_and_recovery() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = demo(dir.path(), &["--ps=1", "--workers=1", "--kill=ps:0@1s"]);
+    let (text, err) = (
+        String::from_utf8(out.stdout).unwrap(),
+        String::from_utf8_lossy(&out.stderr),
+    );
+    assert_eq!(out.status.code(), Some(0), "{text}{err}");
+    for words in [
+        "MNIST, softmax: 1 ps + 1 worker, asynchronous\n",
+        "ps:0 is killed, as was asked for",
+        "ps:0 started again",
+        " steps/s  loss ",
+        "test accuracy ",
+        ", 1 restart\n",
+        "checkpoint   ",
+        "tensorboard --logdir ",
+    ] {
+        assert!(text.contains(words), "'{words}' is not in:\n{text}{err}");
+    }
+    assert!(!text.contains('\x1b'), "{text}");
+}
+
+#[test]
+fn what_makes_no_sense_is_refused() {
+    let dir = tempfile::tempdir().unwrap();
+    for (args, words) in [
+        (vec!["--workers=0"], "at least one task that trains"),
+        (vec!["--steps=0"], "--steps"),
+        (vec!["--steps=-5"], "--steps"),
+        (vec!["--backup-workers=1"], "--sync"),
+        (
+            vec!["--sync", "--backup-workers=2"],
+            "leaves nobody to wait for",
+        ),
+        (vec!["--model=gpt"], "--model"),
+        (vec!["--kill=ps:9@1s"], "no task ps:9"),
+        (vec!["--dir=/"], "the directory '/' cannot be used"),
+    ] {
+        let out = demo(dir.path(), &args);
+        let err = String::from_utf8_lossy(&out.stderr);
+        assert_eq!(out.status.code(), Some(2), "{args:?}: {err}");
+        assert!(err.contains(words), "{args:?}: {err}");
+    }
+}
