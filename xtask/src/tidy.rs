@@ -78,6 +78,7 @@ pub(crate) fn run() -> Result<()> {
             }
         }
     }
+    problems.extend(book()?);
     for line in &long {
         eprintln!("warning: {line}");
     }
@@ -86,6 +87,32 @@ pub(crate) fn run() -> Result<()> {
     }
     eprintln!("tidy: {} crates, arrows as drawn", metadata.packages.len());
     Ok(())
+}
+
+/// Pages of the book that its summary leaves out, and links between pages that lead nowhere.
+fn book() -> Result<Vec<String>> {
+    let folder = root().join("docs");
+    let summary = fs::read_to_string(folder.join("SUMMARY.md")).context("cannot read the book")?;
+    let mut problems = Vec::new();
+    for entry in fs::read_dir(&folder).context("cannot list the book")? {
+        let name = entry?.file_name().to_string_lossy().into_owned();
+        if !name.ends_with(".md") {
+            continue;
+        }
+        if name != "SUMMARY.md" && !summary.contains(&format!("({name})")) {
+            problems.push(format!("docs/{name}: SUMMARY.md does not list it"));
+        }
+        let text = fs::read_to_string(folder.join(&name))
+            .with_context(|| format!("cannot read docs/{name}"))?;
+        for link in text.split("](").skip(1) {
+            let target = link.split([')', '#']).next().unwrap_or_default();
+            let is_page = !target.is_empty() && !target.contains("://");
+            if is_page && !folder.join(target).exists() {
+                problems.push(format!("docs/{name}: there is no '{target}'"));
+            }
+        }
+    }
+    Ok(problems)
 }
 
 /// Generated sources are committed but not written by hand, so form rules do not apply to them.

@@ -20,8 +20,12 @@ static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
 
 /// Distributed TensorFlow, rebuilt in Rust.
 #[derive(Parser)]
-#[command(name = "downpour",
-    version, about = "Distributed TensorFlow, rebuilt in Rust", after_help = FIRST_STEPS)]
+#[command(
+    name = "downpour",
+    version,
+    about = "Distributed TensorFlow, rebuilt in Rust",
+    after_help = FIRST_STEPS
+)]
 struct Cli {
     #[command(subcommand)]
     command: Command,

@@ -13,6 +13,17 @@ use downpour_wire::{Budget, Meter, decode_graph, proto};
 /// What protobuf itself allows a message.
 const MAX_BYTES: u64 = 2 << 30;
 
+/// What the constants of a graph may take once they are written out: a few bytes can stand for a
+/// tensor of any size, and whoever looks at a file does not vouch for it.
+const BUDGET: Budget = Budget {
+    tensor_bytes: 256 << 20,
+    elements: 1 << 22,
+    nodes: 1 << 20,
+    functions: 1 << 16,
+    attr_depth: 24,
+    entries: 1 << 24,
+};
+
 /// What a file turned out to be.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum GraphKind {
@@ -162,7 +173,7 @@ fn parse_binary(data: Bytes, text: bool) -> Result<GraphFile> {
         |g: &proto::GraphDef| g.library.as_ref().is_some_and(|l| !l.function.is_empty());
     match graph {
         Some(graph) if named(&graph.node) || graph.node.is_empty() && has_functions(&graph) => {
-            let graph = decode_graph(graph, &mut Meter::from(&Budget::default()))?;
+            let graph = decode_graph(graph, &mut Meter::from(&BUDGET))?;
             let one = FileGraph {
                 graph,
                 ..FileGraph::default()
@@ -180,7 +191,7 @@ fn parse_binary(data: Bytes, text: bool) -> Result<GraphFile> {
 
 /// The message, `None` where the bytes are none; an error where they are too much.
 fn decoded<M: ServiceMessage>(data: &Bytes) -> Result<Option<M>> {
-    match M::from_wire(data.clone(), &Budget::default()) {
+    match M::from_wire(data.clone(), &BUDGET) {
         Ok(message) => Ok(Some(message)),
         Err(e) if e.code == Code::ResourceExhausted => Err(e),
         Err(_) => Ok(None),
@@ -197,7 +208,7 @@ fn meta_graph(meta: proto::MetaGraphDef) -> Result<FileGraph> {
         outputs: s.outputs.into_iter().map(signature_tensor).collect(),
     });
     Ok(FileGraph {
-        graph: decode_graph(graph, &mut Meter::from(&Budget::default()))?,
+        graph: decode_graph(graph, &mut Meter::from(&BUDGET))?,
         tags: info.tags,
         written_by: info.tensorflow_version,
         signatures: signatures.collect(),
@@ -309,6 +320,14 @@ mod tests {
             let status = parse(Bytes::from_static(data)).unwrap_err();
             assert_ne!(status.code, Code::ResourceExhausted, "{data:?}");
         }
+    }
+
+    #[test]
+    fn a_constant_of_a_few_bytes_does_not_fill_memory() {
+        let text = r#"node { name: "c" op: "Const" attr { key: "value" value { tensor { dtype: DT_FLOAT
+            tensor_shape { dim { size: 1000000000 } } float_val: 1 } } } }"#;
+        let status = parse(Bytes::from_static(text.as_bytes())).unwrap_err();
+        assert_eq!(status.code, Code::ResourceExhausted);
     }
 
     #[test]
