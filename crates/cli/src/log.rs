@@ -35,7 +35,8 @@ fn filter(text: &str) -> Result<EnvFilter> {
         "--log is '{text}'; it must be one of {}, or a list like info,downpour_net=debug",
         LEVELS.join(", ")
     );
-    for part in text.split(',').map(str::trim) {
+    let parts: Vec<&str> = text.split(',').map(str::trim).collect();
+    for part in &parts {
         let level = part.rsplit('=').next().unwrap_or(part);
         let is_level = LEVELS.iter().any(|l| l.eq_ignore_ascii_case(level));
         let is_name = !part.contains('=') && part.starts_with("downpour");
@@ -43,7 +44,7 @@ fn filter(text: &str) -> Result<EnvFilter> {
             bail!(wrong);
         }
     }
-    EnvFilter::try_new(text).or_else(|_| bail!(wrong))
+    EnvFilter::try_new(parts.join(",")).or_else(|_| bail!(wrong))
 }
 
 #[cfg(test)]

@@ -424,6 +424,12 @@ pub(crate) fn is_loss(error: &Status) -> bool {
     matches!(error.code, Code::Aborted | Code::Unavailable)
 }
 
+/// Whether an error of a thread beside training means that its session is no more: a task was lost,
+/// or the session was closed because of that while the thread's step was under way.
+pub(crate) fn is_gone(error: &Status) -> bool {
+    is_loss(error) || error.code == Code::Cancelled
+}
+
 fn unless_loss(error: Status) -> Result<()> {
     match is_loss(&error) {
         true => Ok(()),

@@ -4,7 +4,7 @@
 use crate::coordinator::Coordinator;
 use crate::events::Events;
 use crate::hooks::{Hook, integer};
-use crate::monitored::is_loss;
+use crate::monitored::is_gone;
 use crate::saver::{Saver, in_dir};
 use downpour_build::{Output, Result};
 use downpour_client::Session;
@@ -71,7 +71,7 @@ impl Services {
         let all = self.plan.threads.clone();
         running.spawn_every(name, time, move || {
             match body() {
-                Err(why) if is_loss(&why) => info!(%why, "put off"),
+                Err(why) if is_gone(&why) => info!(%why, "put off"),
                 Err(why) => all.fail(why),
                 Ok(()) => {}
             }

@@ -7,7 +7,7 @@ use crate::election::{Appointed, Election};
 use crate::events::Events;
 use crate::global_step;
 use crate::hooks::{Hook, integer};
-use crate::monitored::{MonitoredSession, is_loss};
+use crate::monitored::{MonitoredSession, is_gone};
 use crate::services::{Plan, Services};
 use crate::supervision::Supervision;
 use downpour_build::{Graph, Output, Result, Status, Tensor, summary};
@@ -159,7 +159,7 @@ impl Supervisor {
         coordinator.spawn_every("supervisor's loop", interval, move || {
             let session = current.lock().clone();
             match session.map_or(Ok(()), |session| body(&session)) {
-                Err(e) if is_loss(&e) => Ok(()),
+                Err(e) if is_gone(&e) => Ok(()),
                 outcome => outcome,
             }
         })

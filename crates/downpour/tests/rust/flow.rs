@@ -202,7 +202,7 @@ fn an_error_in_a_body_on_another_task_ends_the_step_and_names_the_task() {
             let left = g.with_device("/job:worker/task:1", || {
                 // Fails in the iteration in which nothing is left to divide by.
                 let left = &limit - &v[0];
-                g.constant(12i32).floor_div(&left) * 0
+                g.constant(12i32).floor_div(&left) * g.constant(0i32)
             });
             vec![&v[0] + 1 + left]
         },

@@ -21,15 +21,18 @@ impl Timer {
             (Every::Never, _) => false,
             (_, None) => true,
             (_, Some((last, _))) if last == step => false,
+            // Training went on from a checkpoint: what counts is how far it is from there.
+            (Every::Steps(_), Some((last, _))) if step < last => true,
             (Every::Steps(n), Some((last, _))) => step >= last + n,
             (Every::Time(time), Some((_, last))) => now.duration_since(last) >= time,
         }
     }
 
-    /// It has happened; how many steps and seconds after the last time.
+    /// It has happened; how many steps and seconds after the last time, unless training went back since.
     pub(crate) fn happened(&mut self, step: i64, now: Instant) -> Option<(i64, f64)> {
         let last = self.last.replace((step, now));
-        last.map(|(s, t)| (step - s, now.duration_since(t).as_secs_f64()))
+        last.filter(|(s, _)| *s <= step)
+            .map(|(s, t)| (step - s, now.duration_since(t).as_secs_f64()))
     }
 }
 
@@ -50,6 +53,10 @@ mod tests {
         let later = start + Duration::from_secs(2);
         assert!(!time.is_due(1, start) && time.is_due(1, later) && !time.is_due(0, later));
         assert_eq!(time.happened(4, later), Some((4, 2.0)));
+        // Back at an earlier step, from a checkpoint.
+        assert!(steps.is_due(2, later));
+        assert_eq!(steps.happened(2, later), None);
+        assert!(!steps.is_due(3, later) && steps.is_due(12, later));
         assert!(!Timer::new(Every::Never).is_due(1, start));
     }
 }
