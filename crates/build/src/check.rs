@@ -5,12 +5,41 @@ use crate::{DType, Differentiate, Gradient, Output, Tensor};
 use downpour_graph::{Result, Status};
 
 /// Computes tensors of a graph; a session, for one.
+///
+/// ```
+/// use downpour::{DType, Evaluate, Graph, Server, ServerConfig, Session, Tensor};
+/// let g = Graph::new();
+/// let x = g.placeholder("x", DType::Float, ());
+/// let y = x.square();
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// let values = (&session).evaluate(&[y], &[(x, Tensor::scalar(3.0f32))])?;
+/// assert_eq!(values[0].scalar_value::<f32>()?, 9.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Evaluate {
     /// The values of `outputs`, with these fed.
     fn evaluate(&mut self, outputs: &[Output], feeds: &[(Output, Tensor)]) -> Result<Vec<Tensor>>;
 }
 
 /// How far the builder's gradient and the measured one are apart.
+///
+/// ```
+/// use downpour::{DType, Graph, Server, ServerConfig, Session, Tensor, check_gradients};
+/// let g = Graph::new();
+/// let x = g.placeholder("x", DType::Double, [2]);
+/// // A wrong rule: 3x instead of 2x.
+/// let rule = |b: &downpour::Back| Ok(vec![Some((b.dy(0) * b.x(0) * 3.0).into())]);
+/// let y = g.with_gradient("Square", rule, || x.square());
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// let point = Tensor::vector(vec![1.0, 2.0]);
+/// let found = check_gradients(&mut &session, &y, &x, &[(x.clone(), point)], 1e-3)?;
+/// // For x[1] = 2 it says 6, but 4 is right.
+/// assert!((found.max_error - 2.0).abs() < 1e-6);
+/// assert_eq!(found.at, (1, 1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct GradientCheck {
     /// The largest difference between two elements.

@@ -6,6 +6,22 @@ use downpour_graph::Status;
 use std::panic::Location;
 
 /// Which part has the row of an id.
+///
+/// ```
+/// use downpour::{Graph, Init, Lookup, Server, ServerConfig, Session, embedding_lookup};
+/// let g = Graph::new();
+/// let part = |name, rows: [[f32; 1]; 2]| g.variable(name).init(Init::value(rows)).build();
+/// let parts = vec![part("a", [[10.0], [11.0]]), part("b", [[20.0], [21.0]])];
+/// let ids = g.constant([0i64, 1, 2, 3]);
+/// let [by_mod, by_div] = [Lookup::Mod, Lookup::Div].map(|how| embedding_lookup(&parts, &ids, how));
+/// let init = g.initialize_variables();
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&init)?;
+/// assert_eq!(session.fetch(&by_mod)?.as_slice::<f32>()?, [10.0, 20.0, 11.0, 21.0]);
+/// assert_eq!(session.fetch(&by_div)?.as_slice::<f32>()?, [10.0, 11.0, 20.0, 21.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Lookup {
     /// Id modulo the number of parts: neighbours are in different parts, so that no part has
@@ -17,6 +33,30 @@ pub enum Lookup {
 }
 
 /// How the rows of one example become one row.
+///
+/// ```
+/// use downpour::{Combiner, Graph, Init, Lookup, SparseTensor, embedding_lookup_sparse};
+/// # use downpour::{Server, ServerConfig, Session};
+/// let g = Graph::new();
+/// let table = g.variable("table").init(Init::value([[1.0f32], [8.0]])).build();
+/// // One example, which has both ids.
+/// let ids = SparseTensor {
+///     indices: g.constant([[0i64, 0], [0, 1]]),
+///     values: g.constant([0i64, 1]),
+///     shape: g.constant([1i64, 2]),
+/// };
+/// let weights = g.constant([3.0f32, 4.0]);
+/// let rows = [Combiner::Sum, Combiner::Mean, Combiner::SqrtN]
+///     .map(|how| embedding_lookup_sparse(&table, &ids, Some(&weights), Lookup::Mod, how));
+/// # let server = Server::start(ServerConfig::local())?;
+/// # let session = Session::new(&server, &g)?;
+/// # session.run(table.initializer())?;
+/// // 3 * 1 + 4 * 8; divided by 3 + 4; divided by the root of 9 + 16.
+/// for (row, expected) in rows.iter().zip([35.0, 5.0, 7.0]) {
+///     assert_eq!(session.fetch(row)?.as_slice::<f32>()?, [expected]);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Combiner {
     /// Their weighted sum.
@@ -29,6 +69,31 @@ pub enum Combiner {
 }
 
 /// What rows can be looked up in: a variable, one in parts, or parts in a list.
+///
+/// ```
+/// use downpour::{Graph, Init, Lookup, Table, Variable, embedding_lookup};
+/// # use downpour::{Server, ServerConfig, Session};
+/// /// A table of the user's own, in two parts.
+/// struct Words {
+///     common: Variable,
+///     rare: Variable,
+/// }
+/// impl Table for Words {
+///     fn table_parts(&self) -> Vec<Variable> {
+///         vec![self.common.clone(), self.rare.clone()]
+///     }
+/// }
+/// let g = Graph::new();
+/// let part = |name, rows: [[f32; 1]; 2]| g.variable(name).init(Init::value(rows)).build();
+/// let words = Words { common: part("a", [[1.0], [2.0]]), rare: part("b", [[3.0], [4.0]]) };
+/// let rows = embedding_lookup(&words, &g.constant([3i64, 0]), Lookup::Div);
+/// # let init = g.initialize_variables();
+/// # let server = Server::start(ServerConfig::local())?;
+/// # let session = Session::new(&server, &g)?;
+/// # session.run(&init)?;
+/// assert_eq!(session.fetch(&rows)?.as_slice::<f32>()?, [4.0, 1.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Table {
     /// The variables that hold the rows.
     fn table_parts(&self) -> Vec<Variable>;
@@ -59,6 +124,22 @@ impl Table for Vec<Variable> {
 }
 
 /// A tensor of which few elements are there.
+///
+/// ```
+/// use downpour::{Graph, Server, ServerConfig, Session, SparseTensor};
+/// let g = Graph::new();
+/// let sparse = SparseTensor {
+///     indices: g.constant([[0i64, 1], [1, 2]]),
+///     values: g.constant([7.0f32, 9.0]),
+///     shape: g.constant([2i64, 3]),
+/// };
+/// let dense = g.op("SparseToDense").input(&sparse.indices).input(&sparse.shape);
+/// let dense = dense.input(&sparse.values).input(&g.constant(0.0f32)).output();
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.fetch(&dense)?.as_slice::<f32>()?, [0.0, 7.0, 0.0, 0.0, 0.0, 9.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SparseTensor {
     /// Positions, one row each, in order.

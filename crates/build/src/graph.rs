@@ -41,6 +41,21 @@ pub struct Graph {
 }
 
 /// What a device function is told about the operation that it places.
+///
+/// ```
+/// use downpour_build::{DeviceName, Graph, NewOp};
+/// use std::sync::Arc;
+/// let g = Graph::new();
+/// let choose = |op: &NewOp<'_>| {
+///     let task = if op.name.starts_with("left") { "/job:worker/task:0" } else { "/job:worker/task:1" };
+///     // What an inner scope said stands.
+///     op.device.or(&DeviceName::parse(task).unwrap_or_default())
+/// };
+/// let device = g.with_device_function(Arc::new(choose), || {
+///     g.with_scope("left", || g.with_device("/device:GPU:0", || g.constant(1.0f32)))
+/// });
+/// assert_eq!(device.operation().device(), "/job:worker/task:0/device:GPU:0");
+/// ```
 pub struct NewOp<'a> {
     /// Op type.
     pub op: &'a str,
@@ -53,6 +68,24 @@ pub struct NewOp<'a> {
 }
 
 /// Chooses the device of new operations.
+///
+/// ```
+/// use downpour_build::{DeviceFunction, DeviceName, Graph};
+/// use std::sync::Arc;
+/// let g = Graph::new();
+/// let (ps, worker) = (DeviceName::parse("/job:ps")?, DeviceName::parse("/job:worker")?);
+/// let choose: DeviceFunction = Arc::new(move |op| match op.op {
+///     "VarHandleOp" => ps.clone(),
+///     _ => worker.clone(),
+/// });
+/// let (w, twice) = g.with_device_function(choose, || {
+///     let w = g.variable("w").shape([2]).build();
+///     (w.clone(), &*w * 2.0)
+/// });
+/// assert_eq!(w.handle().operation().device(), "/job:ps");
+/// assert_eq!(twice.operation().device(), "/job:worker");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type DeviceFunction = Arc<dyn Fn(&NewOp<'_>) -> DeviceName + Send + Sync>;
 
 #[derive(Clone)]

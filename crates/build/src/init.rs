@@ -7,6 +7,20 @@ use std::panic::Location;
 use std::sync::Arc;
 
 /// What a variable's first value is.
+///
+/// ```
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// let g = Graph::new();
+/// let bias = g.variable("bias").shape([3]).init(Init::filled(0.5)).build();
+/// let weights = g.variable("weights").shape([100, 3]).init(Init::uniform(-0.1, 0.1)).build();
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.fetch(bias.initial_value())?.as_slice::<f32>()?, [0.5; 3]);
+/// let weights = session.fetch(weights.initial_value())?;
+/// assert_eq!(weights.dims(), [100, 3]);
+/// assert!(weights.as_slice::<f32>()?.iter().all(|w| w.abs() <= 0.1));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Init(Kind);
 
@@ -42,6 +56,23 @@ enum Kind {
 type Make = Arc<dyn Fn(&Graph, DType, &PartialShape) -> Output + Send + Sync>;
 
 /// Which of a layer's ends its variance is scaled by.
+///
+/// ```
+/// use downpour::{Distribution, Fan, Graph, Init, Server, ServerConfig, Session};
+/// let g = Graph::new();
+/// // A layer of 3 inputs and 12 outputs: uniform within the root of 3 / 3, or of 3 / 12.
+/// let [by_in, by_out] = [Fan::In, Fan::Out].map(|fan| {
+///     let init = Init::variance_scaling(1.0, fan, Distribution::Uniform).seed(1);
+///     g.variable("w").shape([3, 12]).init(init).build()
+/// });
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// let largest = |values: &[f32]| values.iter().fold(0.0f32, |most, v| most.max(v.abs()));
+/// let [by_in, by_out] = session.step().fetch_all([by_in.initial_value(), by_out.initial_value()])?;
+/// assert!(largest(by_in.as_slice()?) > 0.5 && largest(by_in.as_slice()?) <= 1.0);
+/// assert!(largest(by_out.as_slice()?) <= 0.5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Fan {
     /// Its inputs.
@@ -53,6 +84,25 @@ pub enum Fan {
 }
 
 /// From which distribution scaled values come.
+///
+/// ```
+/// use downpour::{Distribution, Fan, Graph, Init, Server, ServerConfig, Session};
+/// let g = Graph::new();
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// // 1000 values of variance 1; the largest of them.
+/// let largest = |kind| {
+///     let init = Init::variance_scaling(1.0, Fan::In, kind).seed(1);
+///     let values = g.variable("w").shape([1, 1000]).init(init).build();
+///     let values = session.fetch(values.initial_value())?;
+///     let sizes = values.as_slice::<f32>()?.iter().map(|v| v.abs());
+///     Ok::<f32, Box<dyn std::error::Error>>(sizes.fold(0.0, f32::max))
+/// };
+/// assert!(largest(Distribution::Uniform)? < 1.733);
+/// assert!(largest(Distribution::TruncatedNormal)? < 2.275);
+/// assert!(largest(Distribution::Normal)? > 2.275);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Distribution {
     /// Normal without its tails.

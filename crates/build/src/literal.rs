@@ -107,6 +107,13 @@ fn strings<'a>(values: impl ExactSizeIterator<Item = &'a [u8]>) -> Tensor {
 }
 
 /// A value that can stand for a shape, known in part or in full.
+///
+/// ```
+/// use downpour_build::IntoShape;
+/// assert_eq!([2, 3].into_shape().to_string(), "[2,3]");
+/// assert_eq!([None, Some(3)].into_shape().to_string(), "[?,3]");
+/// assert_eq!(().into_shape().rank(), Some(0));
+/// ```
 pub trait IntoShape {
     /// The shape.
     fn into_shape(self) -> PartialShape;
@@ -162,6 +169,20 @@ impl IntoShape for Vec<usize> {
 
 /// Dimensions to work along: `()` for all, a number, or several; negative ones count from the
 /// end.
+///
+/// ```
+/// use downpour::{Graph, Server, ServerConfig, Session};
+/// let g = Graph::new();
+/// let x = g.constant([[1.0f32, 2.0, 3.0], [10.0, 20.0, 30.0]]);
+/// let sums = [x.sum(()), x.sum(0), x.sum(-1), x.sum([0, 1])];
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// let expected: [&[f32]; 4] = [&[66.0], &[11.0, 22.0, 33.0], &[6.0, 60.0], &[66.0]];
+/// for (sum, expected) in sums.iter().zip(expected) {
+///     assert_eq!(session.fetch(sum)?.as_slice::<f32>()?, expected);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Axes(pub(crate) Option<Vec<i32>>);
 

@@ -7,6 +7,17 @@ use downpour_tensor::{DType, PartialShape};
 use std::fmt;
 
 /// An operation of a graph.
+///
+/// ```
+/// use downpour_build::{DType, Graph};
+/// let g = Graph::new();
+/// let a = g.placeholder("a", DType::Float, [2, 3]);
+/// let b = g.placeholder("b", DType::Float, [3, 1]);
+/// let op = g.with_device("/job:worker/task:1", || a.matmul(&b)).operation();
+/// assert_eq!((op.op().as_str(), op.device().as_str()), ("MatMul", "/job:worker/task:1"));
+/// assert_eq!(op.inputs(), [a, b]);
+/// assert_eq!(op.output(0).shape().to_string(), "[2,1]");
+/// ```
 #[derive(Clone)]
 pub struct Operation {
     graph: Graph,

@@ -12,6 +12,20 @@ use std::panic::Location;
 use std::sync::Arc;
 
 /// Where a variable belongs in the larger one that it is a part of; checkpoints keep it there.
+///
+/// ```
+/// use downpour_build::{Graph, SaveSlice, Shape};
+/// let g = Graph::new();
+/// let rows_3_to_5 = SaveSlice {
+///     full_name: "table".to_owned(),
+///     full_shape: Shape::from([10, 4]),
+///     offset: vec![3, 0],
+///     shape: Shape::from([3, 4]),
+/// };
+/// let part = g.variable("mine").shape([3, 4]).slice_of(rows_3_to_5).build();
+/// assert_eq!((part.name(), part.save_name()), ("mine", "table"));
+/// assert_eq!(part.save_slice(), "10 4 3,3:0,4");
+/// ```
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct SaveSlice {
     /// Name of the whole.
@@ -192,6 +206,21 @@ impl Partitioner {
 }
 
 /// A variable kept in parts. Where a tensor is wanted, it stands for all of its value.
+///
+/// ```
+/// use downpour::{Graph, Init, Partitioner, Server, ServerConfig, Session};
+/// let g = Graph::new();
+/// let all = Init::value([[1.0f32], [2.0], [3.0]]);
+/// let table = g.variable("table").init(all).partitioned(&Partitioner::fixed(2));
+/// let (twice, init) = (&*table * 2.0, g.initialize_variables());
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&init)?;
+/// assert_eq!(session.fetch(&table.parts()[0])?.as_slice::<f32>()?, [1.0, 2.0]);
+/// assert_eq!(session.fetch(&table.parts()[1])?.as_slice::<f32>()?, [3.0]);
+/// assert_eq!(session.fetch(&twice)?.as_slice::<f32>()?, [2.0, 4.0, 6.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct PartitionedVariable(Arc<Whole>);
 

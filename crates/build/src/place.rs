@@ -75,6 +75,19 @@ impl Spread {
 /// Size of a variable; 0 for what has no shape, such as a table.
 ///
 /// A string counts as 16 bytes, as for partitioners.
+///
+/// ```
+/// use downpour_build::{Graph, ReplicaDeviceSetter, Spread, bytes_of};
+/// let g = Graph::new();
+/// // By size, but nothing counts for less than a kilobyte.
+/// let spread = Spread::greedy(2, |op| bytes_of(op).max(1 << 10));
+/// let setter = ReplicaDeviceSetter::new(2).strategy(spread).build()?;
+/// let devices = g.with_device_function(setter, || {
+///     [1000, 10, 10].map(|n| g.variable("v").shape([n]).build().handle().operation().device())
+/// });
+/// assert_eq!(devices, ["/job:ps/task:0", "/job:ps/task:1", "/job:ps/task:1"]);
+/// # Ok::<(), downpour_build::Status>(())
+/// ```
 pub fn bytes_of(op: &NewOp<'_>) -> u64 {
     let dtype = match op.attrs.find("dtype") {
         Some(AttrValue::Type(dtype)) => *dtype,

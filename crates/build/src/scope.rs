@@ -8,6 +8,16 @@ use crate::Graph;
 use std::collections::HashMap;
 
 /// What happens when a variable of that name exists, or does not.
+///
+/// ```
+/// use downpour_build::{Graph, Reuse};
+/// let g = Graph::new();
+/// let layer = |reuse| g.with_variable_scope("layer", reuse, || g.variable("w").shape([2]).build());
+/// let (made, shared) = (layer(Reuse::Never), layer(Reuse::Always));
+/// assert_eq!(made.handle(), shared.handle());
+/// layer(Reuse::Never);
+/// assert!(g.check().unwrap_err().message.contains("'layer/w' exists already"));
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Default)]
 pub enum Reuse {
     /// Each is made once: one that exists already is a mistake.

@@ -11,6 +11,21 @@ use std::panic::Location;
 use std::sync::Arc;
 
 /// A variable of a graph. Where a tensor is wanted, it stands for its value.
+///
+/// ```
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value([1.0f32, 2.0])).build();
+/// let (init, add) = (g.initialize_variables(), w.assign_add(&g.constant([10.0f32, 10.0])));
+/// let twice = &*w * 2.0;
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&init)?;
+/// session.run(&add)?;
+/// assert_eq!(session.fetch(&w)?.as_slice::<f32>()?, [11.0, 12.0]);
+/// assert_eq!(session.fetch(&twice)?.as_slice::<f32>()?, [22.0, 24.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Variable(pub(crate) Shared);
 
@@ -32,6 +47,20 @@ pub(crate) struct Parts {
 }
 
 /// A variable about to be made.
+///
+/// ```
+/// use downpour::{DType, Graph, Init, Server, ServerConfig, Session};
+/// let g = Graph::new();
+/// let seen = g.variable("seen").shape([2]).dtype(DType::Int64).trainable(false).build();
+/// let rate = g.variable("rate").init(Init::value(0.5f32)).saved(false).build();
+/// assert_eq!((g.trainable_variables()[0].name(), g.saved_variables()[0].name()), ("rate", "seen"));
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// // What is no float begins with zeros.
+/// assert_eq!(session.fetch(seen.initial_value())?.as_slice::<i64>()?, [0, 0]);
+/// assert_eq!(session.fetch(rate.initial_value())?.scalar_value::<f32>()?, 0.5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "a variable is made by `build`"]
 pub struct VariableBuilder {
     graph: Graph,
@@ -114,6 +143,30 @@ impl Graph {
 }
 
 /// The operations of a variable that a graph holds already, as after an import.
+///
+/// ```
+/// use downpour::{Adopted, Graph, Init, Server, ServerConfig, Session};
+/// # let original = Graph::new();
+/// # original.variable("w").init(Init::value(3.0f32)).build();
+/// # let def = original.to_graph_def()?;
+/// let g = Graph::new();
+/// g.import(&def)?;
+/// assert!(g.variables().is_empty());
+/// let w = g.adopt_variable(Adopted {
+///     handle: g.output("w:0")?,
+///     value: g.output("w/Read/ReadVariableOp:0")?,
+///     initial: g.output("w/Initializer/Const:0")?,
+///     initializer: g.operation("w/Assign")?,
+///     trainable: true,
+///     saved: true,
+///     slice: None,
+/// })?;
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(w.initializer())?;
+/// assert_eq!(session.fetch(&w)?.scalar_value::<f32>()?, 3.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Adopted {
     /// Its handle.

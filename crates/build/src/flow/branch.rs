@@ -10,6 +10,20 @@ use downpour_tensor::{DType, PartialShape};
 use std::panic::Location;
 
 /// One branch: makes its results in the graph that it is given, the branch's own.
+///
+/// ```
+/// use downpour::{Branch, DType, Graph, Server, ServerConfig, Session, switch_case};
+/// let g = Graph::new();
+/// let (i, x) = (g.placeholder("i", DType::Int32, ()), g.constant(2.0f32));
+/// let double: Branch<'_> = Box::new(|_| vec![&x * 2.0]);
+/// let square: Branch<'_> = Box::new(|_| vec![x.square() + 1.0]);
+/// let y = switch_case(&i, vec![double, square]);
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.step().feed(&i, 0).fetch(&y[0])?.scalar_value::<f32>()?, 4.0);
+/// assert_eq!(session.step().feed(&i, 1).fetch(&y[0])?.scalar_value::<f32>()?, 5.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type Branch<'a> = Box<dyn FnOnce(&Graph) -> Vec<Output> + 'a>;
 
 /// What `then` returns if `pred` is true at the step, what `otherwise` returns if not. Only one of

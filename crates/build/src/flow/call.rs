@@ -10,6 +10,19 @@ use downpour_tensor::{DType, PartialShape};
 use std::panic::Location;
 
 /// A function of a graph: operations that are written once and called where wanted.
+///
+/// ```
+/// use downpour::{DType, Graph, PartialShape, Server, ServerConfig, Session, call};
+/// let g = Graph::new();
+/// let step = g.function("step", &[(DType::Float, PartialShape::unknown())], |_, args| {
+///     vec![&args[0] * 2.0 + 1.0]
+/// });
+/// let twice = call(&step, &call(&step, &[g.constant(3.0f32)]));
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.fetch(&twice[0])?.scalar_value::<f32>()?, 15.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Function {
     graph: Graph,
@@ -117,6 +130,21 @@ impl Function {
 }
 
 /// What a function returns for these arguments.
+///
+/// ```
+/// use downpour::{DType, Graph, PartialShape, Server, ServerConfig, Session, call};
+/// let g = Graph::new();
+/// let number = (DType::Float, PartialShape::unknown());
+/// let both = g.function("both", &[number.clone(), number], |_, args| {
+///     vec![&args[0] + &args[1], &args[0] * &args[1]]
+/// });
+/// let results = call(&both, &[g.constant(3.0f32), g.constant(4.0f32)]);
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.fetch(&results[0])?.scalar_value::<f32>()?, 7.0);
+/// assert_eq!(session.fetch(&results[1])?.scalar_value::<f32>()?, 12.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[track_caller]
 pub fn call(function: &Function, args: &[Output]) -> Vec<Output> {
     let op = function.call_op(args);

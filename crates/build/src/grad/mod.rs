@@ -38,6 +38,21 @@ use std::sync::Arc;
 pub use custom::custom_gradient;
 
 /// A gradient: of every element, or of some rows only.
+///
+/// ```
+/// use downpour::{Gradient, Graph, Init, Server, ServerConfig, Session, gradients};
+/// let g = Graph::new();
+/// let table = g.variable("table").init(Init::value([[1.0f32], [2.0], [3.0]])).build();
+/// let loss = table.gather(&g.constant([2i32, 0, 2])).square().sum(());
+/// let gradient = gradients(&[loss], &[table.handle().clone()])?.remove(0).unwrap();
+/// assert!(matches!(gradient, Gradient::Sparse(_)));
+/// let dense = gradient.to_dense();
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(table.initializer())?;
+/// assert_eq!(session.fetch(&dense)?.as_slice::<f32>()?, [2.0, 0.0, 12.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub enum Gradient {
     /// One number for each element.
@@ -47,6 +62,21 @@ pub enum Gradient {
 }
 
 /// Some rows of a large tensor. Rows of the same position add up.
+///
+/// ```
+/// use downpour::{Graph, IndexedSlices, Server, ServerConfig, Session};
+/// let g = Graph::new();
+/// let slices = IndexedSlices {
+///     values: g.constant([[1.0f32], [2.0], [4.0]]),
+///     indices: g.constant([2i32, 0, 2]),
+///     shape: g.constant([4i32, 1]),
+/// };
+/// let dense = slices.to_dense();
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.fetch(&dense)?.as_slice::<f32>()?, [2.0, 0.0, 5.0, 0.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct IndexedSlices {
     /// The rows.
@@ -94,6 +124,22 @@ impl From<Output> for Gradient {
 }
 
 /// One operation on the way back: itself, and the gradients of its outputs.
+///
+/// ```
+/// use downpour::{Back, Grads, Graph, Result, Server, ServerConfig, Session, gradients};
+/// /// Halves the gradient on its way back.
+/// fn halved(back: &Back) -> Result<Grads> {
+///     Ok(vec![Some((back.dy(0) * 0.5).into())])
+/// }
+/// let g = Graph::new();
+/// let x = g.constant(3.0f32);
+/// let y = g.with_gradient("Identity", halved, || x.identity()).square();
+/// let dx = gradients(&[y], &[x])?.remove(0).unwrap().to_dense();
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.fetch(&dx)?.scalar_value::<f32>()?, 3.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Back {
     op: Operation,
     grads: Grads,
@@ -102,6 +148,20 @@ pub struct Back {
 }
 
 /// Gradients of an operation's inputs, in order; `None` where none flows.
+///
+/// ```
+/// use downpour::{Grads, Graph, Server, ServerConfig, Session, gradients};
+/// let g = Graph::new();
+/// let (x, y, z) = (g.constant(2.0f32), g.constant(5.0f32), g.constant(0.0f32));
+/// let grads: Grads = gradients(&[&x * &y], &[x, y, z])?;
+/// let [Some(dx), Some(dy), None] = &grads[..] else { panic!("the product does not depend on z") };
+/// let (dx, dy) = (dx.to_dense(), dy.to_dense());
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.fetch(&dx)?.scalar_value::<f32>()?, 5.0);
+/// assert_eq!(session.fetch(&dy)?.scalar_value::<f32>()?, 2.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type Grads = Vec<Option<Gradient>>;
 
 /// Computes the gradients of one op's inputs.
@@ -181,6 +241,18 @@ pub fn gradients(ys: &[Output], xs: &[Output]) -> Result<Grads> {
 }
 
 /// As [`gradients`], with gradients of the `ys` to begin with instead of ones.
+///
+/// ```
+/// use downpour::{Graph, Server, ServerConfig, Session, gradients_from};
+/// let g = Graph::new();
+/// let x = g.constant([1.0f32, 2.0]);
+/// let dy = g.constant([10.0f32, 1.0]);
+/// let dx = gradients_from(&[x.square()], &[Some(dy.into())], &[x])?.remove(0).unwrap().to_dense();
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.fetch(&dx)?.as_slice::<f32>()?, [20.0, 4.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn gradients_from(ys: &[Output], dys: &[Option<Gradient>], xs: &[Output]) -> Result<Grads> {
     Differentiate {
         ys,

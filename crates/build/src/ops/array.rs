@@ -284,6 +284,18 @@ impl Output {
 
 /// Tensors one after the other along an axis.
 ///
+/// ```
+/// use downpour::{Graph, Server, ServerConfig, Session, concat};
+/// let g = Graph::new();
+/// let (a, b) = (g.constant([[1.0f32], [2.0]]), g.constant([[3.0f32, 4.0], [5.0, 6.0]]));
+/// let rows = concat(&[a, b], 1);
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// let rows = session.fetch(&rows)?;
+/// assert_eq!((rows.dims(), rows.as_slice()?), (&[2, 3][..], &[1.0f32, 3.0, 4.0, 2.0, 5.0, 6.0][..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
+///
 /// # Panics
 /// If there are none.
 #[track_caller]
@@ -294,6 +306,19 @@ pub fn concat(parts: &[Output], axis: i32) -> Output {
 }
 
 /// Tensors of one shape as slices along a new axis.
+///
+/// ```
+/// use downpour::{Graph, Server, ServerConfig, Session, stack};
+/// let g = Graph::new();
+/// let parts = [g.constant([1.0f32, 2.0, 3.0]), g.constant([4.0f32, 5.0, 6.0])];
+/// let (rows, columns) = (stack(&parts, 0), stack(&parts, 1));
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.fetch(&rows)?.dims(), [2, 3]);
+/// let columns = session.fetch(&columns)?;
+/// assert_eq!((columns.dims(), columns.as_slice()?), (&[3, 2][..], &[1.0f32, 4.0, 2.0, 5.0, 3.0, 6.0][..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Panics
 /// If there are none.

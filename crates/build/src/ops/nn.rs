@@ -25,6 +25,19 @@ unary! {
 }
 
 /// What a window does at the border.
+///
+/// ```
+/// use downpour::{Graph, Padding, Server, ServerConfig, Session, Tensor};
+/// let g = Graph::new();
+/// let image = Tensor::vector((1..=9).map(|n| n as f32).collect()).reshaped([1, 3, 3, 1])?;
+/// let image = g.constant(image);
+/// let [same, valid] = [Padding::Same, Padding::Valid].map(|padding| image.max_pool(2, 1, padding));
+/// assert_eq!(same.shape().to_string(), "[1,3,3,1]");
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.fetch(&valid)?.as_slice::<f32>()?, [5.0, 6.0, 8.0, 9.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Padding {
     /// Zeros around, so that a stride of 1 keeps the size.
