@@ -10,7 +10,6 @@ mod step;
 mod target;
 
 pub use downpour_wire::messages::RunMetadata;
-pub use runtime::enter;
 pub use session::{Session, SessionOptions};
-pub use step::{Outcome, PartialRun, Run, Runner, Step, Traced, exactly};
+pub use step::{Outcome, PartialRun, Run, Runner, Step, Traced};
 pub use target::Target;

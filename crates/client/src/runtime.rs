@@ -22,7 +22,7 @@ fn handle() -> Option<&'static Handle> {
 ///
 /// # Errors
 /// If the system gives no threads.
-pub fn enter() -> downpour_build::Result<EnterGuard<'static>> {
+pub(crate) fn enter() -> downpour_build::Result<EnterGuard<'static>> {
     let none = || downpour_build::Status::unavailable("cannot start the client's network thread");
     handle().map(Handle::enter).ok_or_else(none)
 }

@@ -16,6 +16,18 @@ use std::sync::Arc;
 use std::time::Duration;
 
 /// How a session is opened.
+///
+/// ```
+/// use downpour::{Graph, Server, ServerConfig, Session, SessionOptions};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// // There is no such device: only a session that may place operations elsewhere computes it.
+/// let root = g.with_device("/device:GPU:0", || g.constant(9.0f32).sqrt());
+/// assert!(Session::new(&server, &g).and_then(|s| s.fetch(&root)).is_err());
+/// let session = SessionOptions::new().soft_placement(true).open(&server, &g)?;
+/// assert_eq!(session.fetch(&root)?.scalar_value::<f32>()?, 3.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct SessionOptions {
     config: SessionConfig,
@@ -83,6 +95,20 @@ impl SessionOptions {
 }
 
 /// A graph on a master. Dropping it closes it.
+///
+/// ```
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let count = g.variable("count").init(Init::value(10i64)).build();
+/// let session = Session::new(&server, &g)?;
+/// session.run(count.initializer())?;
+/// // What is built later is sent before the next step.
+/// session.run(&count.assign_add(&g.constant(5i64)))?;
+/// assert_eq!(session.fetch(&count)?.scalar_value::<i64>()?, 15);
+/// session.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Session {
     pub(crate) master: Arc<dyn MasterCalls>,
     graph: Graph,

@@ -13,6 +13,20 @@ use std::time::Duration;
 
 /// What one step feeds, fetches and runs. It can be run several times, on any session of the
 /// graph it was made for.
+///
+/// ```
+/// use downpour::{DType, Graph, Run, Server, ServerConfig, Session};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let x = g.placeholder("x", DType::Float, [None]);
+/// let mut run = Run::new();
+/// let total = run.feed(&x, [1.0f32, 2.0, 3.0]).fetch(&x.sum(()));
+/// let largest = run.fetch(&x.max(()));
+/// let values = Session::new(&server, &g)?.execute(&run)?;
+/// assert_eq!(values[total].scalar_value::<f32>()?, 6.0);
+/// assert_eq!(values[largest].scalar_value::<f32>()?, 3.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Run {
     feeds: Vec<(String, Tensor)>,
@@ -118,6 +132,18 @@ impl Run {
 }
 
 /// What a step gave.
+///
+/// ```
+/// use downpour::{Graph, Run, Runner, Server, ServerConfig, Session};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let mut run = Run::new();
+/// run.fetch(&(g.constant(2i32) + 3));
+/// let outcome = Session::new(&server, &g)?.perform(&run)?;
+/// assert_eq!(outcome.values[0].scalar_value::<i32>()?, 5);
+/// assert!(outcome.metadata.is_none(), "the step was not traced");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug, Default)]
 pub struct Outcome {
     /// What was fetched, in order.
@@ -127,6 +153,22 @@ pub struct Outcome {
 }
 
 /// What a traced step gave, and what it did.
+///
+/// ```
+/// use downpour::{DType, Graph, Server, ServerConfig, Session};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let x = g.placeholder("x", DType::Float, [2, 2]);
+/// let product = x.matmul(&x);
+/// let session = Session::new(&server, &g)?;
+/// let step = session.step().feed(&x, [[1.0f32, 1.0], [0.0, 1.0]]);
+/// let traced = step.trace(&[product])?;
+/// assert_eq!(traced.values[0].as_slice::<f32>()?, [1.0, 2.0, 0.0, 1.0]);
+/// let stats = traced.metadata.step_stats.ok_or("no times")?;
+/// let mut nodes = stats.devices.iter().flat_map(|device| &device.nodes);
+/// assert!(nodes.any(|node| node.node_name == "MatMul"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Traced {
     /// What was fetched.
@@ -136,6 +178,31 @@ pub struct Traced {
 }
 
 /// What can run a step: a session, or one that is supervised.
+///
+/// ```
+/// use downpour::{Graph, Outcome, Result, Run, Runner, Server, ServerConfig, Session, Step};
+/// use std::cell::Cell;
+///
+/// /// Counts the steps of a session.
+/// struct Counted(Session, Cell<usize>);
+///
+/// impl Runner for &Counted {
+///     fn perform(self, run: &Run) -> Result<Outcome> {
+///         self.1.set(self.1.get() + 1);
+///         self.0.perform(run)
+///     }
+/// }
+///
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let sum = g.constant(1i32) + 2;
+/// let counted = Counted(Session::new(&server, &g)?, Cell::new(0));
+/// for _ in 0..3 {
+///     assert_eq!(Step::on(&counted).fetch(&sum)?.scalar_value::<i32>()?, 3);
+/// }
+/// assert_eq!(counted.1.get(), 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Runner {
     /// Runs a step, and records what it did if it is to be traced.
     fn perform(self, run: &Run) -> Result<Outcome>;
@@ -288,7 +355,7 @@ impl<R: Runner> Step<R> {
 }
 
 /// As many values as were asked for.
-pub fn exactly<const N: usize>(values: Vec<Tensor>) -> Result<[Tensor; N]> {
+pub(crate) fn exactly<const N: usize>(values: Vec<Tensor>) -> Result<[Tensor; N]> {
     let count = values.len();
     let wrong = |_| Status::internal(format!("{N} tensors were fetched, but {count} came"));
     values.try_into().map_err(wrong)

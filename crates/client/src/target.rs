@@ -5,6 +5,19 @@ use downpour_net::{Limits, MasterCalls, RemoteMaster};
 use std::sync::Arc;
 
 /// A master: one of this process, or `grpc://host:port`.
+///
+/// ```
+/// use downpour::{Graph, Server, ServerConfig, Session, Target};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let product = g.constant(6i32) * 7;
+/// // Both reach the same master: the first calls it, the second talks to it over the network.
+/// for target in [Target::from(&server), Target::from(server.target())] {
+///     let session = Session::new(target, &g)?;
+///     assert_eq!(session.fetch(&product)?.scalar_value::<i32>()?, 42);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Target(Kind);
 

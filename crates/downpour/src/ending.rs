@@ -12,6 +12,19 @@ use tokio::time::Instant;
 use tracing::{info, warn};
 
 /// How a task ends.
+///
+/// ```
+/// use downpour::{EndConfig, Server, ServerConfig};
+/// use std::time::{Duration, Instant};
+/// // Steps under way get five seconds; here there are none, so that nothing is waited for.
+/// let ending = EndConfig { drain: Duration::from_secs(5), ..EndConfig::default() };
+/// assert!(!ending.allow_remote_stop);
+/// let server = Server::start(ServerConfig { ending, ..ServerConfig::local() })?;
+/// let begin = Instant::now();
+/// server.stop()?;
+/// assert!(begin.elapsed() < Duration::from_secs(5));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct EndConfig {
     /// How long steps under way may take when the task stops. Below the half minute that
@@ -34,6 +47,24 @@ impl Default for EndConfig {
 }
 
 /// Whose end is the task's end.
+///
+/// ```
+/// use downpour::{Graph, Server, ServerConfig, Session, WhenDone};
+/// let mut config = ServerConfig::local();
+/// config.ending.when_done = Some(WhenDone {
+///     wait_for: vec![("localhost".to_owned(), 0)],
+///     grace: std::time::Duration::from_millis(100),
+/// });
+/// let server = Server::start(config)?;
+/// let g = Graph::new();
+/// let sum = g.constant(1i32) + 1;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.fetch(&sum)?.scalar_value::<i32>()?, 2);
+/// session.close()?;
+/// // Nobody stops the server: it ends because its only user is done.
+/// server.join()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct WhenDone {
     /// Tasks whose masters must have been here and be done: job and index.
@@ -54,6 +85,21 @@ impl WhenDone {
 pub const DONE_GRACE: Duration = Duration::from_secs(40);
 
 /// Why a server ended.
+///
+/// ```
+/// use downpour::{EndReason, Server, ServerConfig, stop_task};
+/// use std::future::pending;
+/// # let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// let server = Server::bind(ServerConfig::local()).await?;
+/// let address = server.address().to_string();
+/// let serving = tokio::spawn(server.serve(pending()));
+/// stop_task(&address, None).await?;
+/// assert_eq!(serving.await??, EndReason::Asked);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[non_exhaustive]
 pub enum EndReason {

@@ -18,6 +18,18 @@ pub const PIXELS: usize = 784;
 const TESTED_AT_ONCE: usize = 1000;
 
 /// Images and what they show. A copy or a share of them shares their memory.
+///
+/// ```
+/// use downpour::mnist::Mnist;
+/// let test = Mnist::shipped()?.test;
+/// let (pixels, labels) = test.at(0..3);
+/// assert_eq!(pixels.shape().to_string(), "[3,784]");
+/// assert_eq!(labels.as_slice::<i32>()?, [7, 2, 1]);
+/// // The second of three workers' share begins with the second image.
+/// let share = test.share(1, 3);
+/// assert_eq!((share.len(), share.at(0..1).1.as_slice::<i32>()?), (3333, &[2][..]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Images {
     /// Grey values from 0 to 255, [`PIXELS`] for each image.
@@ -31,6 +43,14 @@ pub struct Images {
 }
 
 /// Images to train with and images to test with.
+///
+/// ```
+/// use downpour::mnist::Mnist;
+/// let mnist = Mnist::shipped()?;
+/// assert_eq!((mnist.train.len(), mnist.test.len()), (60_000, 10_000));
+/// assert_eq!(mnist.train.at(0..4).1.as_slice::<i32>()?, [5, 0, 4, 1]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Mnist {
     /// 60,000 images.
     pub train: Images,
@@ -131,6 +151,21 @@ impl Images {
 }
 
 /// Batches in random order: every image comes once before any comes again.
+///
+/// ```
+/// use downpour::mnist::Mnist;
+/// // Every thousandth image: ten of them, which two batches of five hold once each.
+/// let images = Mnist::shipped()?.test.share(0, 1000);
+/// let mut batches = images.batches(5, 42);
+/// let mut seen = Vec::new();
+/// for _ in 0..2 {
+///     seen.extend_from_slice(batches.next_batch().1.as_slice::<i32>()?);
+/// }
+/// let mut all = images.all().1.as_slice::<i32>()?.to_vec();
+/// (seen.sort(), all.sort());
+/// assert_eq!(seen, all);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Batches {
     images: Images,
     size: usize,
@@ -156,6 +191,19 @@ impl Batches {
 }
 
 /// What a classifier of digits is fed with.
+///
+/// ```
+/// use downpour::mnist::{Digits, PIXELS};
+/// use downpour::{Graph, Server, ServerConfig, Session, Tensor};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let digits = Digits::placeholders(&g);
+/// let ink = digits.images.sum([1]);
+/// let grey = Tensor::from_vec(vec![0.5f32; 2 * PIXELS], [2, PIXELS])?;
+/// let ink = Session::new(&server, &g)?.step().feed(&digits.images, grey).fetch(&ink)?;
+/// assert_eq!(ink.as_slice::<f32>()?, [392.0, 392.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Digits {
     /// `[n, 784]`, grey values from 0 to 1.
@@ -185,6 +233,21 @@ impl Digits {
 }
 
 /// A model that tells digits.
+///
+/// ```
+/// use downpour::mnist::{Digits, Mnist, PIXELS};
+/// use downpour::{DType, Graph, Server, ServerConfig, Session};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let digits = Digits::placeholders(&g);
+/// // Takes every image for a seven, as 1028 of the 10,000 are.
+/// let nothing = digits.images.matmul(&g.zeros(DType::Float, [PIXELS, 10]));
+/// let seven = g.constant(7i32).one_hot(10, DType::Float);
+/// let classifier = digits.classifier(&(nothing + seven));
+/// let accuracy = classifier.accuracy(&Session::new(&server, &g)?, &Mnist::shipped()?.test)?;
+/// assert_eq!(accuracy, 0.1028);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Classifier {
     digits: Digits,

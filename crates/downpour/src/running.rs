@@ -10,6 +10,18 @@ use std::thread::JoinHandle;
 use tokio::sync::oneshot;
 
 /// A task that serves until it is dropped.
+///
+/// ```
+/// use downpour::{Server, ServerConfig};
+/// let server = Server::start(ServerConfig::local())?;
+/// assert_eq!(server.name(), "/job:localhost/replica:0/task:0");
+/// let address = server.address();
+/// assert_eq!(server.target(), format!("grpc://{address}"));
+/// assert!(std::net::TcpStream::connect(address).is_ok());
+/// server.stop()?;
+/// assert!(std::net::TcpStream::connect(address).is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct RunningServer {
     name: String,
     address: SocketAddr,
@@ -117,6 +129,20 @@ impl From<&RunningServer> for Target {
 
 /// Parameter servers and workers in one process, on free ports of the loopback interface. They
 /// talk to each other as tasks of different machines do.
+///
+/// ```
+/// use downpour::{Graph, Init, LocalCluster, Session};
+/// let cluster = LocalCluster::start(1, 2)?;
+/// let g = Graph::new();
+/// let count = g.with_device("/job:ps/task:0", || {
+///     g.variable("count").init(Init::value(1i64)).build()
+/// });
+/// let [first, second] = [0, 1].map(|i| Session::new(&cluster.workers()[i], &g));
+/// first?.run(count.initializer())?;
+/// // Both workers see the variable of the parameter server.
+/// assert_eq!(second?.fetch(&count)?.scalar_value::<i64>()?, 1);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct LocalCluster {
     spec: ClusterSpec,
     ps: Vec<RunningServer>,

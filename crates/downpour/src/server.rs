@@ -16,6 +16,20 @@ use std::sync::Arc;
 use tokio::sync::watch;
 
 /// Which task to be, and how.
+///
+/// ```
+/// use downpour::{ClusterSpec, Server, ServerConfig};
+/// let server = Server::start(ServerConfig {
+///     cluster: ClusterSpec::from_json(r#"{"ps": ["ps.example:2222"], "worker": ["w.example:2222"]}"#)?,
+///     job: "ps".to_owned(),
+///     task: 0,
+///     // Other tasks use the name of the cluster; the task itself listens here.
+///     bind: Some("127.0.0.1:0".to_owned()),
+///     ..ServerConfig::local()
+/// })?;
+/// assert_eq!(server.name(), "/job:ps/replica:0/task:0");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ServerConfig {
     /// All jobs and tasks.
@@ -39,6 +53,14 @@ pub struct ServerConfig {
 }
 
 /// Why a server cannot start or go on.
+///
+/// ```
+/// use downpour::{Server, ServerConfig, ServerError};
+/// let error = Server::start(ServerConfig { task: 3, ..ServerConfig::local() }).err();
+/// assert!(matches!(error, Some(ServerError::Cluster(_))));
+/// let text = error.map(|e| e.to_string()).unwrap_or_default();
+/// assert!(text.starts_with("job 'localhost' has no task 3"), "{text}");
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ServerError {
@@ -76,6 +98,21 @@ impl From<ClusterError> for ServerError {
 }
 
 /// A task that listens but does not serve yet.
+///
+/// [`Server::start`] is for programs that are not async.
+///
+/// ```
+/// use downpour::{EndReason, Server, ServerConfig};
+/// # let runtime = tokio::runtime::Builder::new_multi_thread().enable_all().build()?;
+/// # runtime.block_on(async {
+/// let server = Server::bind(ServerConfig::local()).await?;
+/// assert_ne!(server.address().port(), 0);
+/// let enough = tokio::time::sleep(std::time::Duration::from_millis(50));
+/// assert_eq!(server.serve(enough).await?, EndReason::Stopped);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// # })?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Server {
     listener: Listener,
     master: Arc<Master>,

@@ -24,6 +24,17 @@ One task of a cluster of many processes instead, also by TF_CONFIG:
   --ps_hosts HOSTS --worker_hosts HOSTS --job_name JOB --task_index N";
 
 /// What a command line asks for.
+///
+/// ```
+/// use downpour::program::Args;
+/// let flags = ["--ps", "2", "--workers=3", "--sync", "--json"].map(str::to_owned);
+/// let args = Args::parse(flags, None)?;
+/// assert_eq!((args.options.ps, args.options.workers), (2, 3));
+/// assert!(args.options.sync && args.json && !args.help);
+/// let wrong = Args::parse(["--ps".to_owned(), "many".to_owned()], None);
+/// assert_eq!(wrong.err().as_deref(), Some("--ps needs a number, not 'many'"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Debug)]
 pub struct Args {
     /// How to run.
@@ -116,6 +127,14 @@ fn number<T: std::str::FromStr>(name: &str, value: String) -> Result<T, String> 
 
 /// Shows warnings on standard error: tasks that are waited for, lost, or back. `DOWNPOUR_LOG` says
 /// what else to show (`info`, `downpour_master=debug`). A log that the program has set up stays.
+///
+/// ```
+/// // It stands first in `main`; a second call changes nothing.
+/// downpour::program::log_to_stderr();
+/// downpour::program::log_to_stderr();
+/// tracing::warn!("this is shown");
+/// assert!(tracing::event_enabled!(tracing::Level::WARN));
+/// ```
 pub fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("DOWNPOUR_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
@@ -125,6 +144,34 @@ pub fn log_to_stderr() {
 }
 
 /// A `main` for a program: reads the command line and `TF_CONFIG`, runs, prints the report.
+///
+/// ```
+/// use downpour::program::{self, Program, Worker};
+/// use downpour::train::MonitoredSession;
+/// use downpour::{Operation, Result};
+/// use std::process::ExitCode;
+///
+/// /// Does nothing but count its steps.
+/// struct Count;
+///
+/// impl Program for Count {
+///     const STEPS: i64 = 3;
+///     type Model = Operation;
+///
+///     fn build(&self, worker: &Worker) -> Result<Operation> {
+///         Ok(worker.global_step().assign_add(&worker.graph().constant(1i64)))
+///     }
+///
+///     fn step(&self, count: &mut Operation, session: &mut MonitoredSession) -> Result<()> {
+///         session.step().target(count).run()
+///     }
+/// }
+///
+/// // Prints `steps: 3` and more; with `--help`, what else it can be told.
+/// fn main() -> ExitCode {
+///     program::main(|| Ok(Count))
+/// }
+/// ```
 #[expect(
     clippy::print_stdout,
     clippy::print_stderr,

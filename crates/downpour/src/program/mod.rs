@@ -79,9 +79,49 @@ pub trait Program: Sync {
 }
 
 /// Names and numbers that a program ends with.
+///
+/// [`run`] gives `steps`, `steps_per_second` and `recoveries`; [`Program::finish`] adds to them.
+///
+/// ```
+/// use downpour::program::Report;
+/// let mut report = Report::from([("steps".to_owned(), 100.0)]);
+/// report.extend(Report::from([("accuracy".to_owned(), 0.92)]));
+/// assert_eq!(report["accuracy"], 0.92);
+/// assert!(report.keys().eq(["accuracy", "steps"]));
+/// ```
 pub type Report = BTreeMap<String, f64>;
 
 /// How a program runs.
+///
+/// ```
+/// use downpour::program::{self, Options, Program, Worker};
+/// # use downpour::train::MonitoredSession;
+/// # use downpour::{Operation, Result};
+/// #
+/// # struct Count;
+/// # impl Program for Count {
+/// #     const STEPS: i64 = 3;
+/// #     type Model = Operation;
+/// #     fn build(&self, worker: &Worker) -> Result<Operation> {
+/// #         Ok(worker.global_step().assign_add(&worker.graph().constant(1i64)))
+/// #     }
+/// #     fn step(&self, count: &mut Operation, session: &mut MonitoredSession) -> Result<()> {
+/// #         session.step().target(count).run()
+/// #     }
+/// # }
+/// #
+/// let dir = tempfile::tempdir()?;
+/// let five = Options {
+///     dir: Some(dir.path().to_string_lossy().into_owned()),
+///     steps: 5,
+///     ..Options::default()
+/// };
+/// assert_eq!(program::run(&Count, &five)?["steps"], 5.0);
+/// // Goes on from the checkpoint of the first run: these are three steps more.
+/// let eight = Options { steps: 8, ..five };
+/// assert_eq!(program::run(&Count, &eight)?["steps"], 8.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Options {
     /// Parameter servers of a cluster in this process; without any, workers keep the variables.
@@ -125,6 +165,29 @@ impl Default for Options {
 }
 
 /// Why a program could not run or go on.
+///
+/// ```
+/// use downpour::program::{self, Options, Program, ProgramError, Worker};
+/// # use downpour::train::MonitoredSession;
+/// # use downpour::{Operation, Result};
+/// #
+/// # struct Count;
+/// # impl Program for Count {
+/// #     const STEPS: i64 = 3;
+/// #     type Model = Operation;
+/// #     fn build(&self, worker: &Worker) -> Result<Operation> {
+/// #         Ok(worker.global_step().assign_add(&worker.graph().constant(1i64)))
+/// #     }
+/// #     fn step(&self, count: &mut Operation, session: &mut MonitoredSession) -> Result<()> {
+/// #         session.step().target(count).run()
+/// #     }
+/// # }
+/// #
+/// // A chief can only be elected in a directory that all workers see.
+/// let lost = Options { elect: Some(std::time::Duration::from_secs(5)), ..Options::default() };
+/// let error = program::run(&Count, &lost).err();
+/// assert!(matches!(&error, Some(ProgramError::Training(e)) if e.message.contains("--dir")));
+/// ```
 #[derive(Debug)]
 #[non_exhaustive]
 pub enum ProgramError {
@@ -158,6 +221,37 @@ impl From<Status> for ProgramError {
 }
 
 /// One worker while its model is built.
+///
+/// ```
+/// use downpour::program::{self, Options, Program, Report, Worker};
+/// use downpour::train::MonitoredSession;
+/// use downpour::{Operation, Result};
+///
+/// struct Own;
+///
+/// impl Program for Own {
+///     type Model = (usize, Operation);
+///
+///     fn build(&self, worker: &Worker) -> Result<Self::Model> {
+///         assert!(worker.index() < worker.count());
+///         assert_eq!(worker.is_chief(), worker.index() == 0);
+///         let one = worker.graph().constant(1i64);
+///         Ok((worker.count(), worker.global_step().assign_add(&one)))
+///     }
+///
+///     fn step(&self, (_, count): &mut Self::Model, session: &mut MonitoredSession) -> Result<()> {
+///         session.step().target(count).run()
+///     }
+///
+///     fn finish(&self, model: &mut Self::Model, _: &mut MonitoredSession) -> Result<Report> {
+///         Ok(Report::from([("workers".to_owned(), model.0 as f64)]))
+///     }
+/// }
+///
+/// let report = program::run(&Own, &Options { workers: 2, steps: 4, ..Options::default() })?;
+/// assert_eq!(report["workers"], 2.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Worker {
     graph: Graph,
     job: String,
@@ -225,6 +319,31 @@ impl Worker {
 
 /// Runs a program: in the given role, or as a whole cluster in this process. The chief's report;
 /// another task's is empty.
+///
+/// ```
+/// use downpour::program::{self, Options, Program, Worker};
+/// use downpour::train::MonitoredSession;
+/// use downpour::{Operation, Result};
+///
+/// /// Does nothing but count its steps.
+/// struct Count;
+///
+/// impl Program for Count {
+///     type Model = Operation;
+///
+///     fn build(&self, worker: &Worker) -> Result<Operation> {
+///         Ok(worker.global_step().assign_add(&worker.graph().constant(1i64)))
+///     }
+///
+///     fn step(&self, count: &mut Operation, session: &mut MonitoredSession) -> Result<()> {
+///         session.step().target(count).run()
+///     }
+/// }
+///
+/// let report = program::run(&Count, &Options { steps: 7, ..Options::default() })?;
+/// assert_eq!(report["steps"], 7.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn run<P: Program>(program: &P, options: &Options) -> Result<Report, ProgramError> {
     match &options.role {
         Some(role) => as_task(program, options, role),
