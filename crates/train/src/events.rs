@@ -11,6 +11,26 @@ use std::sync::Arc;
 use std::time::{SystemTime, UNIX_EPOCH};
 
 /// Writes what TensorBoard shows. Clones write to the same file.
+///
+/// ```
+/// use downpour_formats::LocalStorage;
+/// use downpour_formats::event::EventReader;
+/// use downpour_train::Events;
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path().to_str().unwrap();
+/// let events = Events::create(dir)?;
+/// events.scalar(1, "loss", 0.5)?;
+/// events.scalar(2, "loss", 0.25)?;
+/// events.flush()?;
+/// let mut reader = EventReader::open(&LocalStorage::new(), &events.path())?;
+/// let mut steps = Vec::new();
+/// while let Some(event) = reader.read()? {
+///     steps.push(event.step);
+/// }
+/// // The first event names the format.
+/// assert_eq!(steps, [0, 1, 2]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone)]
 pub struct Events {
     writer: Arc<Mutex<EventWriter>>,

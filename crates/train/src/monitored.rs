@@ -19,6 +19,25 @@ use tracing::{info, warn};
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// After how much time or how many steps something happens again.
+///
+/// ```
+/// use downpour::train::hooks::StopAtStep;
+/// use downpour::train::{Every, Supervision, global_step};
+/// use downpour::{Graph, Server, ServerConfig};
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path().to_str().unwrap();
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let count = global_step(&g).assign_add(&g.constant(1i64));
+/// let session = Supervision::new(&server, &g)
+///     .checkpoints(dir, Every::Steps(2))
+///     .hook(StopAtStep::new(4))
+///     .open()?;
+/// session.train(|session| session.step().target(&count).run())?;
+/// let is_saved = |step: i64| std::path::Path::new(dir).join(format!("model.ckpt-{step}.index")).exists();
+/// assert_eq!([0, 1, 2, 3, 4].map(is_saved), [true, false, true, false, true]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Every {
     /// This time.
@@ -105,6 +124,28 @@ impl Drop for Live {
 }
 
 /// A session for training.
+///
+/// [`Supervision::open`](crate::Supervision::open) makes it.
+///
+/// ```
+/// use downpour::train::hooks::StopAtStep;
+/// use downpour::train::{GradientDescent, Minimize, MonitoredSession, Supervision, global_step};
+/// use downpour::{Graph, Init, Server, ServerConfig};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value(8.0f32)).build();
+/// let train = GradientDescent::new(0.25).minimize(&w.square(), Some(&global_step(&g)))?;
+/// let mut session: MonitoredSession =
+///     Supervision::new(&server, &g).hook(StopAtStep::new(3)).open()?;
+/// while !session.should_stop() {
+///     session.step().target(&train).run()?;
+/// }
+/// // Each step halves it.
+/// assert_eq!(session.raw()?.fetch(&w)?.scalar_value::<f32>()?, 1.0);
+/// assert_eq!((session.global_step()?, session.losses()), (3, 0));
+/// session.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct MonitoredSession {
     creator: Creator,
     election: Box<dyn Election>,
@@ -438,6 +479,23 @@ fn unless_loss(error: Status) -> Result<()> {
 }
 
 /// A step about to run, with hooks around it.
+///
+/// [`MonitoredSession::step`] begins it.
+///
+/// ```
+/// use downpour::train::{MonitoredStep, Supervision};
+/// use downpour::{DType, Graph, Server, ServerConfig};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let x = g.placeholder("x", DType::Float, ());
+/// let (double, square) = (&x * 2.0, x.square());
+/// let mut session = Supervision::new(&server, &g).open()?;
+/// let step: MonitoredStep<'_> = session.step().feed(&x, 3.0f32);
+/// let [double, square] = step.fetch_all([&double, &square])?;
+/// assert_eq!(double.scalar_value::<f32>()?, 6.0);
+/// assert_eq!(square.scalar_value::<f32>()?, 9.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub type MonitoredStep<'a> = Step<&'a mut MonitoredSession>;
 
 impl Runner for &mut MonitoredSession {

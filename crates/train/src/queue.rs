@@ -34,6 +34,28 @@ pub struct Queue {
 }
 
 /// A queue about to be made.
+///
+/// [`Queue::fifo`] or [`Queue::shuffled`] begins it.
+///
+/// ```
+/// use downpour::train::Queue;
+/// use downpour::{DType, Graph, Server, ServerConfig, Session};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let queue = Queue::fifo(&g, "examples", 8)
+///     .component(DType::Float, [2])
+///     .component(DType::Int64, ())
+///     .build();
+/// let put = queue.enqueue(&[g.constant([0.5f32, 1.5]), g.constant(7i64)]);
+/// let (size, taken) = (queue.size(), queue.dequeue());
+/// let session = Session::new(&server, &g)?;
+/// session.run(&put)?;
+/// assert_eq!(session.fetch(&size)?.scalar_value::<i32>()?, 1);
+/// let [features, label] = session.step().fetch_all([&taken[0], &taken[1]])?;
+/// assert_eq!(features.as_slice::<f32>()?, [0.5, 1.5]);
+/// assert_eq!(label.scalar_value::<i64>()?, 7);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "a queue is made by `build`"]
 pub struct QueueBuilder {
     graph: Graph,

@@ -26,6 +26,26 @@ const STATE: &str = "checkpoint";
 const NEVER_HOURS: f64 = 10_000.0;
 
 /// Saves and restores variables.
+///
+/// ```
+/// use downpour::train::Saver;
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let dir = tempfile::tempdir()?;
+/// # let prefix = dir.path().join("model").to_str().unwrap().to_owned();
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value(1.0f32)).build();
+/// let spoil = w.assign(&g.constant(9.0f32));
+/// let saver = Saver::new(&g)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// let path = saver.save(&session, &prefix, Some(7))?;
+/// assert!(path.ends_with("model-7"));
+/// session.run(&spoil)?;
+/// saver.restore(&session, &path)?;
+/// assert_eq!(session.fetch(&w)?.scalar_value::<f32>()?, 1.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Saver {
     filename: Output,
     /// The checkpoint's name, once it is written.
@@ -49,6 +69,31 @@ struct Kept {
 }
 
 /// A saver about to be made.
+///
+/// [`Saver::builder`] begins it.
+///
+/// ```
+/// use downpour::train::{Saver, read_checkpoint};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let dir = tempfile::tempdir()?;
+/// # let prefix = dir.path().join("model").to_str().unwrap().to_owned();
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value(1.0f32)).build();
+/// g.variable("scratch").init(Init::value(0.0f32)).build();
+/// let saver = Saver::builder(&g).variables(&[w]).keep(2).build()?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// let mut paths = Vec::new();
+/// for step in 1..=3 {
+///     paths.push(saver.save(&session, &prefix, Some(step))?);
+/// }
+/// // Two are kept, and of the variables one is in them.
+/// assert!(read_checkpoint(&paths[0], "w").is_err());
+/// assert_eq!(read_checkpoint(&paths[1], "w")?.scalar_value::<f32>()?, 1.0);
+/// assert!(read_checkpoint(&paths[2], "scratch").is_err());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "a saver is made by `build`"]
 pub struct SaverBuilder {
     graph: Graph,
@@ -405,11 +450,47 @@ fn restore_op(g: &Graph, filename: &Output, shards: &BTreeMap<String, Vec<Variab
 }
 
 /// The newest complete checkpoint of a directory.
+///
+/// ```
+/// use downpour::train::{Saver, latest_checkpoint};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path().to_str().unwrap();
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// g.variable("w").init(Init::value(1.0f32)).build();
+/// let saver = Saver::new(&g)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// assert_eq!(latest_checkpoint(dir)?, None);
+/// for step in [10, 20] {
+///     saver.save(&session, &format!("{dir}/model"), Some(step))?;
+/// }
+/// assert_eq!(latest_checkpoint(dir)?, Some(format!("{dir}/model-20")));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn latest_checkpoint(dir: &str) -> Result<Option<String>> {
     Ok(latest_complete(&LocalStorage::new(), dir, STATE)?.prefix)
 }
 
 /// The value of a tensor in a checkpoint.
+///
+/// ```
+/// use downpour::train::{Saver, read_checkpoint};
+/// use downpour::{Code, Graph, Init, Server, ServerConfig, Session};
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path().to_str().unwrap();
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// g.variable("layer/w").init(Init::value([1.0f32, 2.0])).build();
+/// let saver = Saver::new(&g)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// let path = saver.save(&session, &format!("{dir}/model"), None)?;
+/// assert_eq!(read_checkpoint(&path, "layer/w")?.as_slice::<f32>()?, [1.0, 2.0]);
+/// assert_eq!(read_checkpoint(&path, "w").unwrap_err().code, Code::NotFound);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn read_checkpoint(path: &str, name: &str) -> Result<Tensor> {
     let storage = LocalStorage::new();
     let reader = downpour_formats::bundle::BundleReader::open(&storage, path)?;

@@ -61,6 +61,32 @@ struct Shared {
 }
 
 /// A supervisor about to be made.
+///
+/// [`Supervisor::builder`] begins it.
+///
+/// ```
+/// use downpour::train::hooks::StopAtStep;
+/// use downpour::train::{Supervisor, global_step, latest_checkpoint};
+/// use downpour::{Graph, Server, ServerConfig};
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path().to_str().unwrap();
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let count = global_step(&g).assign_add(&g.constant(1i64));
+/// let supervisor = Supervisor::builder(&server, &g)
+///     .logdir(dir)
+///     .save_model_every(None)
+///     .hook(StopAtStep::new(3))
+///     .build()?;
+/// let mut session = supervisor.managed_session()?;
+/// while !session.should_stop() {
+///     session.step().target(&count).run()?;
+/// }
+/// assert_eq!(session.global_step()?, 3);
+/// session.close()?;
+/// assert_eq!(latest_checkpoint(dir)?, None);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[must_use = "a supervisor is made by `build`"]
 pub struct SupervisorBuilder {
     graph: Graph,

@@ -70,6 +70,28 @@ pub trait SaveListener: Send {
 }
 
 /// Saves checkpoints of all variables.
+///
+/// ```
+/// use downpour::train::hooks::{Checkpoints, StopAtStep};
+/// use downpour::train::{Every, Saver, Supervision, global_step, latest_checkpoint, read_checkpoint};
+/// use downpour::{Graph, Server, ServerConfig};
+/// use std::sync::Arc;
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path().to_str().unwrap();
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let count = global_step(&g).assign_add(&g.constant(1i64));
+/// let saver = Arc::new(Saver::new(&g)?);
+/// let session = Supervision::new(&server, &g)
+///     .chief_hook(Checkpoints::new(saver, dir, Every::Steps(2)).in_background())
+///     .hook(StopAtStep::new(5))
+///     .open()?;
+/// session.train(|session| session.step().target(&count).run())?;
+/// let latest = latest_checkpoint(dir)?.unwrap();
+/// assert!(latest.ends_with("model.ckpt-5"));
+/// assert_eq!(read_checkpoint(&latest, "global_step")?.scalar_value::<i64>()?, 5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Checkpoints {
     saver: Arc<Saver>,
     prefix: String,

@@ -10,6 +10,29 @@ use std::time::Instant;
 use tracing::{info, warn};
 
 /// Logs the values of tensors every so often, counted in steps of this worker.
+///
+/// ```
+/// use downpour::train::hooks::LogTensors;
+/// use downpour::train::{Every, Supervision};
+/// use downpour::{DType, Graph, Server, ServerConfig};
+/// # let dir = tempfile::tempdir()?;
+/// # let path = dir.path().join("log");
+/// # let log = std::sync::Mutex::new(std::fs::File::create(&path)?);
+/// # let log = tracing_subscriber::fmt().with_writer(log).with_ansi(false).finish();
+/// # let _log = tracing::subscriber::set_default(log);
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let x = g.placeholder("x", DType::Float, ());
+/// let loss = x.square();
+/// let hook = LogTensors::new([("loss", &loss)], Every::Steps(2));
+/// let mut session = Supervision::new(&server, &g).hook(hook).open()?;
+/// for value in [1.0f32, 2.0, 3.0] {
+///     session.step().feed(&x, value).run()?;
+/// }
+/// let log = std::fs::read_to_string(&path)?;
+/// assert!(log.contains("loss = 1") && !log.contains("loss = 4") && log.contains("loss = 9"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct LogTensors {
     tensors: Vec<(String, Output)>,
     timer: Timer,
@@ -90,6 +113,24 @@ impl Hook for LogTensors {
 }
 
 /// Measures steps of the shared count per second.
+///
+/// ```
+/// use downpour::train::hooks::{StepCounter, StopAtStep};
+/// use downpour::train::{Every, Supervision, global_step};
+/// use downpour::{Graph, Server, ServerConfig};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let count = global_step(&g).assign_add(&g.constant(1i64));
+/// let (tell, told) = std::sync::mpsc::channel();
+/// let counter = StepCounter::reporting(Every::Steps(2), move |step, speed| {
+///     let _ = tell.send((step, speed));
+/// });
+/// let session = Supervision::new(&server, &g).hook(counter).hook(StopAtStep::new(5)).open()?;
+/// session.train(|session| session.step().target(&count).run())?;
+/// let (step, speed) = told.recv()?;
+/// assert!((2..=5).contains(&step) && speed > 0.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct StepCounter {
     timer: Timer,
     step: Option<Output>,

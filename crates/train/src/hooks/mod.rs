@@ -38,6 +38,34 @@ use downpour_client::{Run, RunMetadata, Session};
 use std::sync::Arc;
 
 /// What a hook sees after a step.
+///
+/// ```
+/// use downpour::train::Supervision;
+/// use downpour::train::hooks::{Context, Hook};
+/// use downpour::{Graph, Result, Server, ServerConfig};
+///
+/// /// Stops when a step has fetched nothing.
+/// struct StopWhenIdle;
+///
+/// impl Hook for StopWhenIdle {
+///     fn after_run(&mut self, context: &mut Context<'_>) -> Result<()> {
+///         if context.values.is_empty() {
+///             context.request_stop();
+///         }
+///         Ok(())
+///     }
+/// }
+///
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let two = g.constant(1i32) + 1;
+/// let mut session = Supervision::new(&server, &g).hook(StopWhenIdle).open()?;
+/// session.step().fetch(&two)?;
+/// assert!(!session.should_stop());
+/// session.step().target(&two.operation()).run()?;
+/// assert!(session.should_stop());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Context<'a> {
     /// The session that ran it.
     pub session: &'a Arc<Session>,

@@ -6,6 +6,21 @@ use downpour_client::Run;
 use tracing::error;
 
 /// Ends training when a loss is not a number.
+///
+/// ```
+/// use downpour::train::Supervision;
+/// use downpour::train::hooks::NanGuard;
+/// use downpour::{DType, Graph, Server, ServerConfig};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let x = g.placeholder("x", DType::Float, ());
+/// let loss = x.log();
+/// let mut session = Supervision::new(&server, &g).hook(NanGuard::new(&loss)).open()?;
+/// session.step().feed(&x, 1.0f32).run()?;
+/// let error = session.step().feed(&x, -1.0f32).run().unwrap_err();
+/// assert!(error.message.starts_with("NaN loss during training"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct NanGuard {
     loss: Output,
     fail: bool,

@@ -89,6 +89,21 @@ impl Hook for StopAtStep {
 }
 
 /// Fetches tensors when training ends.
+///
+/// ```
+/// use downpour::train::hooks::{FinalFetch, StopAtStep};
+/// use downpour::train::{GradientDescent, Minimize, Supervision, global_step};
+/// use downpour::{Graph, Init, Server, ServerConfig};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value(8.0f32)).build();
+/// let train = GradientDescent::new(0.25).minimize(&w.square(), Some(&global_step(&g)))?;
+/// let (hook, values) = FinalFetch::new(&[w.value().clone()]);
+/// let session = Supervision::new(&server, &g).hook(StopAtStep::new(2)).hook(hook).open()?;
+/// session.train(|session| session.step().target(&train).run())?;
+/// assert_eq!(values.lock()[0].scalar_value::<f32>()?, 2.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct FinalFetch {
     outputs: Vec<Output>,
     values: Arc<Mutex<Vec<Tensor>>>,

@@ -10,6 +10,28 @@ use std::sync::Arc;
 use std::time::Instant;
 
 /// Writes a graph's summaries, the graph itself and the speed of training.
+///
+/// ```
+/// use downpour::train::hooks::{StopAtStep, Summaries};
+/// use downpour::train::{Events, Every, GradientDescent, Minimize, Supervision, global_step};
+/// use downpour::{Graph, Init, Server, ServerConfig, summary};
+/// # let dir = tempfile::tempdir()?;
+/// # let dir = dir.path().to_str().unwrap();
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let loss = g.variable("w").init(Init::value(4.0f32)).build().square();
+/// summary::scalar("loss", &loss);
+/// let train = GradientDescent::new(0.25).minimize(&loss, Some(&global_step(&g)))?;
+/// let events = Events::create(dir)?;
+/// let session = Supervision::new(&server, &g)
+///     .chief_hook(Summaries::new(events.clone(), Every::Steps(2)))
+///     .hook(StopAtStep::new(4))
+///     .open()?;
+/// session.train(|session| session.step().target(&train).run())?;
+/// let written = std::fs::read(events.path())?;
+/// assert!(written.windows(15).any(|bytes| bytes == b"global_step/sec"));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Summaries {
     events: Events,
     timer: Timer,

@@ -6,6 +6,22 @@ use super::{Optimizer, Rate, Slots, Update};
 use downpour_build::{Graph, IndexedSlices, Init, Operation, Output, Variable};
 
 /// Steps in the proportion of running means of past steps and gradients.
+///
+/// ```
+/// use downpour::train::{Adadelta, Minimize};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value(4.0f32)).build();
+/// let optimizer = Adadelta::new(1.0).rho(0.25).epsilon(1.0);
+/// let train = optimizer.minimize(&(&*w * 2.0), None)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&train)?;
+/// // 4 - 2 · √(0 + 1) / √(0.75 · 2² + 1)
+/// assert_eq!(session.fetch(&w)?.scalar_value::<f32>()?, 3.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Adadelta {
     settings: Settings,

@@ -6,6 +6,22 @@ use super::{Optimizer, Rate, Slots, Update, positive};
 use downpour_build::{Graph, IndexedSlices, Init, Operation, Output, Result, Variable};
 
 /// Steps scaled by the root of all squares so far: `a += gradient²; w -= rate · gradient / √a`.
+///
+/// ```
+/// use downpour::train::{Adagrad, Minimize};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value(1.0f32)).build();
+/// let loss = &*w * 3.0;
+/// let train = Adagrad::new(1.0).initial_accumulator(7.0).minimize(&loss, None)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&train)?;
+/// // 1 - 3 / √(7 + 3²)
+/// assert_eq!(session.fetch(&w)?.scalar_value::<f32>()?, 0.25);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Adagrad {
     settings: Settings,

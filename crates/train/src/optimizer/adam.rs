@@ -6,6 +6,25 @@ use super::{Optimizer, Rate, Slots, Update};
 use downpour_build::{Graph, IndexedSlices, Init, Operation, Output, Variable};
 
 /// Steps scaled by running means of the gradient and of its square.
+///
+/// ```
+/// use downpour::train::{Adam, Minimize};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value([1.0f32, 1.0])).build();
+/// // The gradient is 100 and -0.01.
+/// let loss = (&*w * g.constant([100.0f32, -0.01])).sum(());
+/// let train = Adam::new(0.25).minimize(&loss, None)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&train)?;
+/// // The first step is as long as the rate, however large the gradient is.
+/// let w = session.fetch(&w)?;
+/// let w = w.as_slice::<f32>()?;
+/// assert!((w[0] - 0.75).abs() < 1e-4 && (w[1] - 1.25).abs() < 1e-4, "{w:?}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Adam {
     settings: Settings,

@@ -6,6 +6,21 @@ use super::{Optimizer, Rate, Slots, Update};
 use downpour_build::{Graph, IndexedSlices, Operation, Output, Variable};
 
 /// `w -= rate · gradient`.
+///
+/// ```
+/// use downpour::train::{GradientDescent, Minimize};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value(4.0f32)).build();
+/// let train = GradientDescent::new(0.25).minimize(&w.square(), None)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&train)?;
+/// // 4 - 0.25 · 2 · 4
+/// assert_eq!(session.fetch(&w)?.scalar_value::<f32>()?, 2.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct GradientDescent {
     settings: Settings,

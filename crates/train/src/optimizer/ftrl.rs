@@ -6,6 +6,23 @@ use super::{Optimizer, Rate, Slots, Update, not_negative};
 use downpour_build::{Graph, IndexedSlices, Init, Operation, Output, Result, Status, Variable};
 
 /// FTRL-proximal, for wide and sparse linear models: weights that do not pay are exactly zero.
+///
+/// ```
+/// use downpour::train::{Ftrl, Minimize};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value([0.0f32, 0.0])).build();
+/// // The gradient is 3 and 0.5.
+/// let loss = (&*w * g.constant([3.0f32, 0.5])).sum(());
+/// let train = Ftrl::new(1.0).initial_accumulator(7.0).l1(1.0).minimize(&loss, None)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&train)?;
+/// // (1 - 3) / √(7 + 3²); and 0.5 is below the penalty.
+/// assert_eq!(session.fetch(&w)?.as_slice::<f32>()?, [-0.5, 0.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Ftrl {
     settings: Settings,

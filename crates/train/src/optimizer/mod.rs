@@ -34,6 +34,38 @@ use downpour_build::{
 };
 
 /// How gradients change variables.
+///
+/// ```
+/// use downpour::train::{Minimize, Optimizer, Slots, Update};
+/// use downpour::{Graph, IndexedSlices, Init, Operation, Output, Variable};
+/// use downpour::{Server, ServerConfig, Session};
+///
+/// /// Steps of one length, against the gradient.
+/// struct SignDescent(f64);
+///
+/// impl Optimizer for SignDescent {
+///     fn name(&self) -> &str {
+///         "SignDescent"
+///     }
+///     fn make_slots(&self, _: &Graph, _: &[Variable], _: &mut Slots) {}
+///     fn apply_dense(&self, update: &Update<'_>, gradient: &Output) -> Operation {
+///         update.variable.assign_sub(&(gradient.sign() * update.number(self.0)))
+///     }
+///     fn apply_sparse(&self, update: &Update<'_>, gradient: &IndexedSlices) -> Operation {
+///         self.apply_dense(update, &gradient.to_dense())
+///     }
+/// }
+///
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value([3.0f32, -4.0])).build();
+/// let train = SignDescent(0.5).minimize(&w.square().sum(()), None)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&train)?;
+/// assert_eq!(session.fetch(&w)?.as_slice::<f32>()?, [2.5, -3.5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub trait Optimizer {
     /// What slots, scopes and the training operation are named after, as TensorFlow names them.
     fn name(&self) -> &str;
@@ -228,6 +260,22 @@ fn not_negative(what: &str, value: f64) -> Result<()> {
 }
 
 /// The count of steps that all workers share, made when first asked for.
+///
+/// ```
+/// use downpour::train::{GradientDescent, Minimize, global_step};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value(4.0f32)).build();
+/// let train = GradientDescent::new(0.25).minimize(&w.square(), Some(&global_step(&g)))?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&train)?;
+/// session.run(&train)?;
+/// assert_eq!(global_step(&g).name(), "global_step");
+/// assert_eq!(session.fetch(&global_step(&g))?.scalar_value::<i64>()?, 2);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub fn global_step(graph: &Graph) -> Variable {
     let known = graph.variables().into_iter();
     let mut known = known.filter(|v| v.name() == "global_step");
@@ -238,6 +286,21 @@ pub fn global_step(graph: &Graph) -> Variable {
 }
 
 /// A penalty on the squares of variables, to be added to a loss: `scale · Σ w² / 2`.
+///
+/// ```
+/// use downpour::train::{weight_decay};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value([3.0f32, 4.0])).build();
+/// let b = g.variable("b").init(Init::value(1.0f32)).build();
+/// let penalty = weight_decay(&[w, b], 0.5);
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// // 0.5 · (3² + 4² + 1²) / 2
+/// assert_eq!(session.fetch(&penalty)?.scalar_value::<f32>()?, 6.5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 ///
 /// # Panics
 /// If there are no variables.

@@ -6,6 +6,23 @@ use super::{Optimizer, Rate, Slots, Update};
 use downpour_build::{Graph, IndexedSlices, Init, Operation, Output, Variable};
 
 /// `a = momentum · a + gradient; w -= rate · a`, or Nesterov's form of it.
+///
+/// ```
+/// use downpour::train::{Minimize, Momentum};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value(4.0f32)).build();
+/// let train = Momentum::new(0.5, 0.5).minimize(&(&*w * 2.0), None)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&train)?;
+/// assert_eq!(session.fetch(&w)?.scalar_value::<f32>()?, 3.0);
+/// // Half of the last step is repeated: 3 - 0.5 · (0.5 · 2 + 2)
+/// session.run(&train)?;
+/// assert_eq!(session.fetch(&w)?.scalar_value::<f32>()?, 1.5);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Momentum {
     settings: Settings,

@@ -7,6 +7,23 @@ use super::{Optimizer, Rate, Slots, Update, positive};
 use downpour_build::{DType, Graph, IndexedSlices, Init, Operation, Output, Result, Variable};
 
 /// Gradient descent with penalties.
+///
+/// ```
+/// use downpour::train::{Minimize, ProximalGradientDescent};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value([1.0f32, 0.125])).build();
+/// // The gradient is 1 and 0.
+/// let loss = (&*w * g.constant([1.0f32, 0.0])).sum(());
+/// let train = ProximalGradientDescent::new(0.5).l1(0.5).minimize(&loss, None)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&train)?;
+/// // The step, and then 0.5 · 0.5 towards zero.
+/// assert_eq!(session.fetch(&w)?.as_slice::<f32>()?, [0.25, 0.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ProximalGradientDescent {
     settings: Settings,
@@ -16,6 +33,23 @@ pub struct ProximalGradientDescent {
 }
 
 /// Adagrad with penalties.
+///
+/// ```
+/// use downpour::train::{Minimize, ProximalAdagrad};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value([2.0f32, 1.0])).build();
+/// let loss = w.sum(()) * 3.0;
+/// let optimizer = ProximalAdagrad::new(1.0).initial_accumulator(7.0).l1(1.0);
+/// let train = optimizer.minimize(&loss, None)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&train)?;
+/// // The rate is 1 / √(7 + 3²): a step of 3 / 4, and then 1 / 4 towards zero.
+/// assert_eq!(session.fetch(&w)?.as_slice::<f32>()?, [1.0, 0.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct ProximalAdagrad {
     settings: Settings,
@@ -27,6 +61,25 @@ pub struct ProximalAdagrad {
 
 /// Adagrad with dual averaging: weights follow from the sums of all gradients, so that a penalty
 /// on absolute values leaves many exactly zero.
+///
+/// ```
+/// use downpour::train::{AdagradDa, Minimize, global_step};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value([1.0f32, 1.0])).build();
+/// // The gradient is 3 and 0.5.
+/// let loss = (&*w * g.constant([3.0f32, 0.5])).sum(());
+/// let step = global_step(&g);
+/// let optimizer = AdagradDa::new(1.0, &step).initial_accumulator(7.0).l1(1.0);
+/// let train = optimizer.minimize(&loss, Some(&step))?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&train)?;
+/// // (1 - 3) / √(7 + 3²), whatever it was before; and 0.5 is below the penalty.
+/// assert_eq!(session.fetch(&w)?.as_slice::<f32>()?, [-0.5, 0.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct AdagradDa {
     settings: Settings,

@@ -3,6 +3,23 @@
 use downpour_build::{Graph, Output, Variable};
 
 /// A learning rate or another number of an optimizer.
+///
+/// ```
+/// use downpour::train::{GradientDescent, Minimize};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value(4.0f32)).build();
+/// let rate = g.placeholder("rate", downpour::DType::Float, ());
+/// let train = GradientDescent::new(&rate).minimize(&(&*w * 2.0), None)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// for (now, expected) in [(0.5f32, 3.0), (0.25, 2.5)] {
+///     session.step().feed(&rate, now).target(&train).run()?;
+///     assert_eq!(session.fetch(&w)?.scalar_value::<f32>()?, expected);
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Rate(Kind);
 

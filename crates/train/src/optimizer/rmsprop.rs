@@ -6,6 +6,22 @@ use super::{Optimizer, Rate, Slots, Update};
 use downpour_build::{Graph, IndexedSlices, Init, Operation, Output, Variable};
 
 /// Steps divided by the root of a running mean of squares, with momentum.
+///
+/// ```
+/// use downpour::train::{Minimize, RmsProp};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value(2.0f32)).build();
+/// let train = RmsProp::new(1.0).decay(0.5).minimize(&(&*w * 7.0), None)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&train)?;
+/// // The mean of squares begins with 1: 2 - 7 / √(0.5 · 1 + 0.5 · 7²)
+/// let w = session.fetch(&w)?.scalar_value::<f32>()?;
+/// assert!((w - 0.6).abs() < 1e-6, "{w}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct RmsProp {
     settings: Settings,

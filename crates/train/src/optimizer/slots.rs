@@ -4,6 +4,24 @@ use downpour_build::{DType, Init, SaveSlice, Variable};
 use std::collections::HashMap;
 
 /// The slots of one optimizer, named as TensorFlow names them.
+///
+/// ```
+/// use downpour::train::{Slots};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value([3.0f32, 4.0])).build();
+/// let mut slots = Slots::new("Mine");
+/// slots.make("sum", &w, Init::filled(0.5));
+/// slots.make("count", &w, Init::zeros());
+/// assert_eq!(slots.get("sum", &w).name(), "w/Mine");
+/// assert_eq!(slots.get("count", &w).name(), "w/Mine_1");
+/// assert!(slots.find("mean", &w).is_none());
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// assert_eq!(session.fetch(slots.get("sum", &w))?.as_slice::<f32>()?, [0.5, 0.5]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Slots {
     optimizer: String,

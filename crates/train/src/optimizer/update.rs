@@ -4,6 +4,24 @@ use super::{Rate, Slots};
 use downpour_build::{IndexedSlices, OpBuilder, Output, Variable};
 
 /// One variable about to be changed.
+///
+/// ```
+/// use downpour::train::{Slots, Update};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value([3.0f32, 4.0])).build();
+/// let mut slots = Slots::new("Mine");
+/// slots.make("sum", &w, Init::ones());
+/// // What an optimizer is given for each variable.
+/// let update = Update { variable: &w, slots: &slots };
+/// let halved = w.assign(&(w.value() * update.number(0.5) - update.slot("sum").value()));
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&halved)?;
+/// assert_eq!(session.fetch(&w)?.as_slice::<f32>()?, [0.5, 1.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Update<'a> {
     /// The variable.
     pub variable: &'a Variable,

@@ -34,6 +34,37 @@ use std::time::Duration;
 const END: i64 = -1;
 
 /// Settings of synchronous training.
+///
+/// ```
+/// use downpour::train::hooks::StopAtStep;
+/// use downpour::train::{GradientDescent, Supervision, SyncReplicas, global_step};
+/// use downpour::{Graph, Init, Result, Server, ServerConfig, Session};
+/// let server = Server::start(ServerConfig::local())?;
+/// let train = |worker: usize| -> Result<(f32, i64)> {
+///     let g = Graph::new();
+///     let w = g.variable("w").init(Init::value(8.0f32)).build();
+///     let (loss, step) = (&*w * 2.0, global_step(&g));
+///     let training = SyncReplicas::new(2, worker).minimize(&GradientDescent::new(0.25), &loss, &step)?;
+///     let session = Supervision::new(&server, &g)
+///         .chief(worker == 0)
+///         .hook(training.hook(worker == 0))
+///         .hook(StopAtStep::new(3))
+///         .open()?;
+///     session.train(|session| session.step().target(training.train()).run())?;
+///     let [w, step] = Session::new(&server, &g)?.step().fetch_all([&w, &step])?;
+///     Ok((w.scalar_value::<f32>().unwrap(), step.scalar_value::<i64>().unwrap()))
+/// };
+/// let (w, step) = std::thread::scope(|scope| {
+///     let other = scope.spawn(|| train(1));
+///     let chief = train(0)?;
+///     other.join().unwrap()?;
+///     Ok::<_, downpour::Status>(chief)
+/// })?;
+/// // Two workers' gradients make one step, by their mean.
+/// assert_eq!(w, 8.0 - 0.25 * 2.0 * step as f32);
+/// assert!(step >= 3);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct SyncReplicas {
     replicas: usize,
@@ -363,6 +394,30 @@ fn newest(g: &Graph, queue: &Output) -> Output {
 }
 
 /// Synchronous training of one worker.
+///
+/// [`SyncReplicas::minimize`] makes it.
+///
+/// ```
+/// use downpour::train::hooks::StopAtStep;
+/// use downpour::train::{GradientDescent, Supervision, SyncReplicas, global_step};
+/// use downpour::{Graph, Init, Server, ServerConfig};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value(8.0f32)).build();
+/// let settings = SyncReplicas::new(1, 0);
+/// let training = settings.minimize(&GradientDescent::new(0.25), &w.square(), &global_step(&g))?;
+/// let mut session = Supervision::new(&server, training.graph())
+///     .hook(training.hook(true))
+///     .hook(StopAtStep::new(3))
+///     .open()?;
+/// while !session.should_stop() {
+///     session.step().target(training.train()).run()?;
+/// }
+/// // Each update halves it.
+/// assert!(session.raw()?.fetch(&w)?.scalar_value::<f32>()? <= 1.0);
+/// assert!(training.missing().names().is_empty());
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct SyncTraining {
     settings: SyncReplicas,
     graph: Graph,
@@ -413,6 +468,28 @@ impl SyncTraining {
 }
 
 /// Looks after one worker's part in synchronous training.
+///
+/// [`SyncTraining::hook`] makes it.
+///
+/// ```
+/// use downpour::train::hooks::StopAtStep;
+/// use downpour::train::{GradientDescent, Supervision, SyncHook, SyncReplicas, global_step};
+/// use downpour::{Graph, Init, Server, ServerConfig};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value(8.0f32)).build();
+/// // Of two workers the first to come is enough.
+/// let settings = SyncReplicas::new(2, 0).backups(1);
+/// let training = settings.minimize(&GradientDescent::new(0.25), &w.square(), &global_step(&g))?;
+/// let hook: SyncHook = training.hook(true);
+/// let mut session = Supervision::new(&server, &g).hook(hook).hook(StopAtStep::new(3)).open()?;
+/// while !session.should_stop() {
+///     session.step().target(training.train()).run()?;
+/// }
+/// assert!(session.global_step()? >= 3);
+/// session.close()?;
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct SyncHook {
     parts: Arc<Parts>,
     global_step: Output,
