@@ -48,6 +48,32 @@ pub struct MetaGraph {
 }
 
 /// What an import brought beside nodes.
+///
+/// [`MetaGraph::import`] makes it.
+///
+/// ```
+/// use downpour::train::{GradientDescent, MetaGraph, Minimize, Saver};
+/// use downpour::{Graph, Init, Server, ServerConfig, Session};
+/// # let dir = tempfile::tempdir()?;
+/// # let prefix = dir.path().join("model").to_str().unwrap().to_owned();
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let w = g.variable("w").init(Init::value(8.0f32)).build();
+/// GradientDescent::new(0.25).minimize(&w.square(), None)?;
+/// let saver = Saver::new(&g)?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// let path = saver.save(&session, &prefix, None)?;
+///
+/// let h = Graph::new();
+/// let imported = MetaGraph::read(&format!("{path}.meta"))?.import(&h)?;
+/// let session = Session::new(&server, &h)?;
+/// imported.saver.as_ref().unwrap().restore(&session, &path)?;
+/// session.run(&imported.operations("train_op")[0])?;
+/// let w = h.find_variable("w")?;
+/// assert_eq!(session.fetch(&w)?.scalar_value::<f32>()?, 4.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct Imported {
     /// The saver that the graph came with.
     pub saver: Option<Saver>,
