@@ -28,6 +28,17 @@ impl Gradient {
 }
 
 /// Each number kept between two bounds.
+///
+/// ```
+/// use downpour::{Gradient, Graph, Server, ServerConfig, Session, clip_by_value};
+/// let g = Graph::new();
+/// let wild = Gradient::Dense(g.constant([-3.0f32, 0.5, 4.0]));
+/// let tame = clip_by_value(&wild, -1.0, 1.0);
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.fetch(tame.values())?.as_slice::<f32>()?, [-1.0, 0.5, 1.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[track_caller]
 pub fn clip_by_value(x: &Gradient, low: f64, high: f64) -> Gradient {
     x.with_values(x.values().clip(low, high))
@@ -55,6 +66,19 @@ pub fn clip_by_norm(x: &Gradient, norm: f64) -> Gradient {
 }
 
 /// The norm of all gradients taken together; those that are `None` do not count.
+///
+/// ```
+/// use downpour::{Graph, Server, ServerConfig, Session, global_norm, gradients};
+/// let g = Graph::new();
+/// let (a, b, unused) = (g.constant(1.0f32), g.constant(1.0f32), g.constant(1.0f32));
+/// let loss = &a * 3.0 + &b * 4.0;
+/// let all = gradients(&[loss], &[a, b, unused])?; // 3, 4 and none
+/// let norm = global_norm(&all)?;
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.fetch(&norm)?.scalar_value::<f32>()?, 5.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[track_caller]
 pub fn global_norm(all: &[Option<Gradient>]) -> Result<Output> {
     let mut halves = Vec::new();
@@ -75,6 +99,22 @@ pub fn global_norm(all: &[Option<Gradient>]) -> Result<Output> {
 
 /// All gradients scaled down together so that their global norm is at most `norm`, and that
 /// norm before. If it is not finite all become NaN.
+///
+/// ```
+/// use downpour::{Graph, Server, ServerConfig, Session, clip_by_global_norm, gradients};
+/// let g = Graph::new();
+/// let (a, b) = (g.constant(1.0f32), g.constant(1.0f32));
+/// let loss = &a * 3.0 + &b * 4.0;
+/// let all = gradients(&[loss], &[a, b])?; // 3 and 4
+/// let (clipped, norm) = clip_by_global_norm(&all, 2.5)?;
+/// let (a, b) = (clipped[0].as_ref().unwrap(), clipped[1].as_ref().unwrap());
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// assert_eq!(session.fetch(&norm)?.scalar_value::<f32>()?, 5.0);
+/// assert_eq!(session.fetch(a.values())?.scalar_value::<f32>()?, 1.5);
+/// assert_eq!(session.fetch(b.values())?.scalar_value::<f32>()?, 2.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[track_caller]
 pub fn clip_by_global_norm(
     all: &[Option<Gradient>],

@@ -4,6 +4,23 @@
 use crate::{DType, Graph, Init, Operation, Output, Variable, stack};
 
 /// A value over many batches.
+///
+/// ```
+/// use downpour::{DType, Graph, Server, ServerConfig, Session, metrics::Metric};
+/// let g = Graph::new();
+/// let labels = g.placeholder("labels", DType::Int64, [None]);
+/// let predictions = g.placeholder("predictions", DType::Int64, [None]);
+/// let accuracy = Metric::accuracy("accuracy", &labels, &predictions);
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&accuracy.reset)?;
+/// for (right, given) in [(vec![1i64, 2], vec![1i64, 2]), (vec![3, 4], vec![3, 5])] {
+///     let step = session.step().feed(&labels, right).feed(&predictions, given);
+///     step.target(&accuracy.update).run()?;
+/// }
+/// assert_eq!(session.fetch(&accuracy.value)?.scalar_value::<f32>()?, 0.75); // three of four
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Metric {
     /// The value of all batches so far.

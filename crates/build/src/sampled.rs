@@ -8,6 +8,23 @@ use downpour_graph::Status;
 use std::panic::Location;
 
 /// Classes that a loss compares the right ones with, the same for all examples of a batch.
+///
+/// ```
+/// use downpour::{Candidates, Graph, Init, Server, ServerConfig, Session, sampled_softmax_loss};
+/// let g = Graph::new();
+/// let weights = g.variable("weights").shape([4, 2]).init(Init::zeros()).build();
+/// let biases = g.variable("biases").shape([4]).init(Init::zeros()).build();
+/// let candidates = Candidates::all(&g.constant([[3i64]]), 4);
+/// let inputs = g.constant([[1.0f32, 2.0]]);
+/// let loss = sampled_softmax_loss(&weights, &biases, &inputs, &candidates).mean(());
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// // Four classes, each as likely as the others.
+/// let loss = session.fetch(&loss)?.scalar_value::<f32>()?;
+/// assert!((loss - 4f32.ln()).abs() < 1e-5, "{loss}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Candidates {
     /// `[examples, right ones of each]`, int64.

@@ -4,6 +4,24 @@ use super::Dense;
 use crate::{Graph, Output};
 
 /// Lets every position look at others: queries, keys, values, and a projection of what was seen.
+///
+/// ```
+/// use downpour::layers::MultiHeadAttention;
+/// use downpour::{DType, Graph, Server, ServerConfig, Session};
+/// let g = Graph::new();
+/// let x = g.placeholder("x", DType::Float, [None, Some(2), Some(4)]);
+/// let earlier = g.constant([[true, false], [true, true]]);
+/// let y = MultiHeadAttention::new(&g, "attention", 4, 2).apply(&x, Some(&earlier));
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// let one = session.step().feed(&x, [[[1.0f32, 2.0, 3.0, 4.0], [5.0; 4]]]).fetch(&y)?;
+/// let other = session.step().feed(&x, [[[1.0f32, 2.0, 3.0, 4.0], [0.0; 4]]]).fetch(&y)?;
+/// let (one, other) = (one.as_slice::<f32>()?, other.as_slice::<f32>()?);
+/// assert_eq!(one[..4], other[..4]); // the first position does not see the second
+/// assert_ne!(one[4..], other[4..]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct MultiHeadAttention {
     query: Dense,

@@ -3,6 +3,22 @@
 use crate::{Graph, Init, Output, Padding, Variable};
 
 /// A convolution of images with a bias.
+///
+/// ```
+/// use downpour::{DType, Graph, Server, ServerConfig, Session, layers::Conv2D};
+/// let g = Graph::new();
+/// let conv = Conv2D::new(&g, "conv", 3, 1, 1);
+/// let sums = conv.apply(&g.filled(DType::Float, [1, 3, 3, 1], 1.0));
+/// let all_ones = conv.kernel.assign(&g.filled(DType::Float, [3, 3, 1, 1], 1.0));
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&all_ones)?;
+/// // Each pixel becomes how many pixels are around it.
+/// let sums = session.fetch(&sums)?;
+/// assert_eq!(sums.as_slice::<f32>()?, [4.0, 6.0, 4.0, 6.0, 9.0, 6.0, 4.0, 6.0, 4.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Conv2D {
     /// `[size, size, inputs, outputs]`.

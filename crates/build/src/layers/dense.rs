@@ -80,6 +80,20 @@ impl Dense {
 }
 
 /// A table of rows, one for each id.
+///
+/// ```
+/// use downpour::{Graph, Server, ServerConfig, Session, layers::Embedding};
+/// let g = Graph::new();
+/// let words = Embedding::new(&g, "words", 3, 2);
+/// let rows = words.lookup(&g.constant([2i64, 0]));
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// let (rows, table) = (session.fetch(&rows)?, session.fetch(&words.table)?);
+/// let (rows, table) = (rows.as_slice::<f32>()?, table.as_slice::<f32>()?);
+/// assert_eq!((&rows[..2], &rows[2..]), (&table[4..], &table[..2]));
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct Embedding {
     /// `[ids, width]`.
@@ -106,6 +120,21 @@ impl Embedding {
 }
 
 /// Sets a share of the elements to zero and scales the rest up, so that the mean stays.
+///
+/// ```
+/// use downpour::{DType, Graph, Server, ServerConfig, Session, layers::dropout};
+/// let g = Graph::new();
+/// let ones = g.filled(DType::Float, [1000], 1.0);
+/// let some = dropout(&ones, 0.5, Some(1));
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// let some = session.fetch(&some)?;
+/// let some = some.as_slice::<f32>()?;
+/// assert!(some.iter().all(|&x| x == 0.0 || x == 2.0));
+/// let mean = some.iter().sum::<f32>() / 1000.0;
+/// assert!((0.8..1.2).contains(&mean), "{mean}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[track_caller]
 pub fn dropout(x: &Output, rate: f64, seed: Option<i64>) -> Output {
     if rate <= 0.0 {

@@ -4,6 +4,22 @@ use crate::literal::Axes;
 use crate::{Graph, Init, Operation, Output, Variable};
 
 /// Normalizes each feature over the batch; remembers means for later.
+///
+/// ```
+/// use downpour::{Graph, Server, ServerConfig, Session, layers::BatchNorm};
+/// let g = Graph::new();
+/// let mut norm = BatchNorm::new(&g, "norm", 1);
+/// norm.momentum = 0.5;
+/// let (y, update) = norm.train(&g.constant([[1.0f32], [3.0]])); // mean 2, variance 1
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// let y = session.step().target(&update).fetch(&y)?;
+/// let y = y.as_slice::<f32>()?;
+/// assert!((y[0] + 1.0).abs() < 1e-3 && (y[1] - 1.0).abs() < 1e-3, "{y:?}");
+/// assert_eq!(session.fetch(&norm.moving_mean)?.as_slice::<f32>()?, [1.0]); // from 0 half way to 2
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct BatchNorm {
     /// Scale.
@@ -76,6 +92,21 @@ impl BatchNorm {
 }
 
 /// Normalizes the features of each example.
+///
+/// ```
+/// use downpour::{Graph, Server, ServerConfig, Session, layers::LayerNorm};
+/// let g = Graph::new();
+/// let norm = LayerNorm::new(&g, "norm", 2);
+/// let y = norm.apply(&g.constant([[1.0f32, 3.0], [30.0, 10.0]]));
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// let y = session.fetch(&y)?;
+/// for (y, expected) in y.as_slice::<f32>()?.iter().zip([-1.0, 1.0, 1.0, -1.0]) {
+///     assert!((y - expected).abs() < 1e-3, "{y}");
+/// }
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct LayerNorm {
     /// Scale.

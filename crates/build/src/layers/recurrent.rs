@@ -3,6 +3,24 @@
 use crate::{DType, Graph, Init, Output, Variable, concat};
 
 /// A cell with TensorFlow's order of gates: input, new value, forget, output.
+///
+/// ```
+/// use downpour::{DType, Graph, Server, ServerConfig, Session, layers::LstmCell};
+/// let g = Graph::new();
+/// let cell = LstmCell::new(&g, "lstm", 2, 1);
+/// let mut state = cell.zero_state(1, DType::Float);
+/// for _ in 0..3 {
+///     state = cell.step(&g.constant([[0.0f32, 0.0]]), &state);
+/// }
+/// let open = cell.bias.assign(&g.constant([100.0f32; 4]));
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// session.run(&open)?;
+/// // With all gates open a cell counts its steps.
+/// assert_eq!(session.fetch(&state.c)?.as_slice::<f32>()?, [3.0]);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct LstmCell {
     /// `[inputs + units, 4 units]`.
@@ -14,6 +32,22 @@ pub struct LstmCell {
 }
 
 /// What a cell remembers: `[batch, units]` each.
+///
+/// ```
+/// use downpour::layers::{LstmCell, LstmState};
+/// use downpour::{Graph, Server, ServerConfig, Session};
+/// let g = Graph::new();
+/// let cell = LstmCell::new(&g, "lstm", 1, 1);
+/// let full = LstmState { c: g.constant([[1.0f32]]), h: g.constant([[0.0f32]]) };
+/// let next = cell.step(&g.constant([[0.0f32]]), &full);
+/// let server = Server::start(ServerConfig::local())?;
+/// let session = Session::new(&server, &g)?;
+/// session.run(&g.initialize_variables())?;
+/// // Nothing comes in, and the forget gate's bias is 1: sigmoid(1) of the memory is kept.
+/// let kept = session.fetch(&next.c)?.as_slice::<f32>()?[0];
+/// assert!((kept - 0.731_058_6).abs() < 1e-5, "{kept}");
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 #[derive(Clone, Debug)]
 pub struct LstmState {
     /// Its memory.
