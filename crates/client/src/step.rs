@@ -362,6 +362,22 @@ pub(crate) fn exactly<const N: usize>(values: Vec<Tensor>) -> Result<[Tensor; N]
 }
 
 /// A step that is fed and fetched bit by bit.
+///
+/// ```
+/// use downpour::{DType, Graph, PartialRun, Server, ServerConfig, Session, Tensor};
+/// let server = Server::start(ServerConfig::local())?;
+/// let g = Graph::new();
+/// let [a, b] = ["a", "b"].map(|name| g.placeholder(name, DType::Float, ()));
+/// let double = &a * 2.0;
+/// let sum = &double + &b;
+/// let session = Session::new(&server, &g)?;
+/// let run = PartialRun::new(&session, &[a.clone(), b.clone()], &[double.clone(), sum.clone()])?;
+/// let first = run.step(&[(&a, Tensor::scalar(4.0f32))], &[double])?;
+/// // What is fed now may depend on what came before.
+/// let second = run.step(&[(&b, first[0].clone())], &[sum])?;
+/// assert_eq!(second[0].scalar_value::<f32>()?, 16.0);
+/// # Ok::<(), Box<dyn std::error::Error>>(())
+/// ```
 pub struct PartialRun<'a> {
     session: &'a Session,
     handle: String,
