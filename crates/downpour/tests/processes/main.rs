@@ -4,6 +4,11 @@
 //! Every process is this test's own executable: told by the environment which task to be, the
 //! "test" [`be_a_task`] trains instead of testing.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "how long it took, and what a failed task said, is worth reading"
+)]
 
 mod kills;
 mod line;
