@@ -52,7 +52,7 @@ const RUNS: &[Run] = &[
     },
     Run {
         example: "mnist_softmax",
-        flags: &["--sync", "--steps", "1000"],
+        flags: &["--sync", "--steps", "1500"],
         bounds: &[at_least("test_accuracy", 0.915)],
     },
     Run {

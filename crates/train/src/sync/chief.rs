@@ -66,8 +66,11 @@ impl Chief {
             go_on: go_on.clone(),
             looked: Instant::now(),
         };
-        // Whoever waits for a token of the last chief's gets one of this step.
-        gathering.give_all(step)?;
+        // Whoever waits for a token of the last chief's gets one of this step. Before the first step
+        // nobody does: a token would only let a quick worker push its gradients twice.
+        if step > 0 {
+            gathering.give_all(step)?;
+        }
         let thread = std::thread::Builder::new().name("sync-chief".to_owned());
         let thread = thread.spawn(move || match gathering.run(step) {
             Ok(()) => {}
