@@ -1,9 +1,9 @@
 //! `cargo xtask conformance`: hands the release binary to the python harness, which compares it
 //! with TensorFlow case by case.
 
-use crate::process::{build_server, root, run_watched, server_binary, target_dir};
+use crate::process::{build_server, root, run_summed, server_binary, target_dir};
 use crate::venv;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use std::process::Command;
 
 /// Runs the harness with `args` of its own; builds the server first unless another is named.
@@ -31,15 +31,5 @@ pub(crate) fn run_counting(args: &[String]) -> Result<String> {
         ));
     }
     command.args(args);
-    let mut summary = String::new();
-    let result = run_watched(&mut command, |line| {
-        if line.starts_with("conformance: ") {
-            line.clone_into(&mut summary);
-        }
-    });
-    match result {
-        Ok(()) => Ok(summary),
-        Err(e) if summary.is_empty() => Err(e),
-        Err(_) => bail!("{summary}"),
-    }
+    run_summed(&mut command, "conformance")
 }

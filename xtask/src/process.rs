@@ -1,6 +1,8 @@
 //! Running other programs: echo the command, stream its output, name it when it fails.
 
+use crate::venv;
 use anyhow::{Context as _, Result, bail};
+use std::ffi::OsStr;
 use std::io::{BufRead as _, BufReader};
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -67,6 +69,43 @@ pub(crate) fn run_watched(command: &mut Command, mut see: impl FnMut(&str)) -> R
         bail!("`{}` ended with {status}", show(command));
     }
     Ok(())
+}
+
+/// Runs a comparison and returns the line with which it ends, `NAME: … passed, … failed`; the error
+/// of one that failed is that line too, if it came so far.
+pub(crate) fn run_summed(command: &mut Command, name: &str) -> Result<String> {
+    let mut summary = String::new();
+    let is_summary = |line: &str| line.strip_prefix(name).is_some_and(|l| l.starts_with(": "));
+    let outcome = run_watched(command, |line| {
+        if is_summary(line) {
+            line.clone_into(&mut summary);
+        }
+    });
+    match outcome {
+        Ok(()) => Ok(summary),
+        Err(e) if summary.is_empty() => Err(e),
+        Err(_) => bail!("{summary}"),
+    }
+}
+
+/// Builds the server and runs `conformance/SCRIPT.py` on it.
+pub(crate) fn run_on_server<A: AsRef<OsStr>>(
+    script: &str,
+    name: &str,
+    args: impl IntoIterator<Item = A>,
+) -> Result<String> {
+    let python = venv::ensure()?;
+    build_server()?;
+    let mut command = Command::new(python);
+    command
+        .current_dir(root())
+        .arg(format!("conformance/{script}.py"))
+        .arg("--server")
+        .arg(server_binary())
+        .arg("--work")
+        .arg(target_dir().join(name))
+        .args(args);
+    run_summed(&mut command, name)
 }
 
 /// Runs a command and returns its stdout.

@@ -2,9 +2,9 @@
 //! processes of its own, whose tasks are killed beside TensorFlow's, and whose event files
 //! TensorBoard reads.
 
-use crate::process::{cargo, root, run, run_watched, target_dir};
+use crate::process::{cargo, root, run, run_summed, target_dir};
 use crate::venv;
-use anyhow::{Result, bail};
+use anyhow::Result;
 use std::path::Path;
 use std::process::Command;
 
@@ -21,26 +21,14 @@ pub(crate) fn board() -> Result<String> {
 /// Builds the program and runs a script of `conformance/` on it; its last line.
 fn script(name: &str, python: &Path, args: &[String]) -> Result<String> {
     run(cargo().args(["build", "--package", "downpour-graph-tool"]))?;
-    let prefix = format!("{name}: ");
-    let mut summary = String::new();
-    let outcome = run_watched(
-        Command::new(python)
-            .current_dir(root())
-            .arg(format!("conformance/{name}.py"))
-            .arg("--trial")
-            .arg(target_dir().join("debug").join("downpour-trial"))
-            .arg("--work")
-            .arg(target_dir().join(name))
-            .args(args),
-        |line| {
-            if line.starts_with(&prefix) {
-                line.clone_into(&mut summary);
-            }
-        },
-    );
-    match outcome {
-        Ok(()) => Ok(summary),
-        Err(e) if summary.is_empty() => Err(e),
-        Err(_) => bail!("{summary}"),
-    }
+    let mut command = Command::new(python);
+    command
+        .current_dir(root())
+        .arg(format!("conformance/{name}.py"))
+        .arg("--trial")
+        .arg(target_dir().join("debug").join("downpour-trial"))
+        .arg("--work")
+        .arg(target_dir().join(name))
+        .args(args);
+    run_summed(&mut command, name)
 }
