@@ -154,7 +154,9 @@ fn wrong_arrows(metadata: &Metadata) -> Vec<String> {
 /// The room a package name stands for; `None` for developers' tools, which may use anything.
 fn room(package: &str) -> Option<&str> {
     match package {
-        "xtask" | "downpour-fuzz" | "downpour-sim" | "downpour-graph-tool" => None,
+        "xtask" | "downpour-bench" | "downpour-fuzz" | "downpour-sim" | "downpour-graph-tool" => {
+            None
+        }
         "downpour" => Some("downpour"),
         other => Some(other.strip_prefix("downpour-").unwrap_or(other)),
     }
@@ -186,7 +188,9 @@ fn closure() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
 
 fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut folders = vec![root.join("crates"), root.join("xtask"), root.join("fuzz")];
+    let mut folders = ["benches", "crates", "xtask", "fuzz"]
+        .map(|f| root.join(f))
+        .to_vec();
     while let Some(folder) = folders.pop() {
         if !folder.is_dir() || folder.ends_with("target") {
             continue;
