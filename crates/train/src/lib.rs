@@ -16,6 +16,7 @@ mod runner;
 mod saver;
 mod schedule;
 mod services;
+pub mod shards;
 mod supervision;
 mod supervisor;
 mod sync;
