@@ -144,6 +144,8 @@ pub(crate) struct Inner {
     pub(crate) function_origins: HashMap<String, String>,
     /// Nodes that grew, and how many nodes there were then.
     rewritten: Vec<(NodeId, usize)>,
+    /// Whether gradients are placed beside what they are gradients of.
+    pub(crate) gradients_beside: bool,
 }
 
 impl Default for Graph {
@@ -368,6 +370,58 @@ impl Graph {
         let result = body();
         graph.inner.lock().colocate.pop();
         result
+    }
+
+    /// Whether gradients are placed on the devices of what they are gradients of, from now on:
+    /// what a model that is split over tasks needs. [`crate::ModelPartitions::on`] asks for it.
+    ///
+    /// Gradients of one tensor are then added up on each device before they travel. Otherwise, as
+    /// in TensorFlow, the scopes around the call that makes them say where they go.
+    ///
+    /// ```
+    /// use downpour_build::{DType, Graph, gradients};
+    /// let g = Graph::new();
+    /// g.place_gradients_beside(true);
+    /// let x = g.placeholder("x", DType::Float, [2]);
+    /// let y = g.with_device("/job:worker/task:1", || x.square());
+    /// let dx = gradients(&[y.sum(())], &[x])?;
+    /// assert_eq!(dx[0].as_ref().unwrap().to_dense().operation().device(), "/job:worker/task:1");
+    /// # Ok::<(), downpour_build::Status>(())
+    /// ```
+    pub fn place_gradients_beside(&self, beside: bool) {
+        self.outermost().inner.lock().gradients_beside = beside;
+    }
+
+    /// Moves the operations for which `device` gives one. Sessions that are open keep what they
+    /// know: what was moved since shows in those opened from now on.
+    ///
+    /// ```
+    /// use downpour_build::Graph;
+    /// let g = Graph::new();
+    /// let x = g.constant(1.0f32);
+    /// g.move_operations(|name| (name == "Const").then(|| "/job:worker/task:1".to_owned()));
+    /// assert_eq!(x.operation().device(), "/job:worker/task:1");
+    /// ```
+    pub fn move_operations(&self, device: impl Fn(&str) -> Option<String>) {
+        let mut inner = self.inner.lock();
+        let devices: Vec<Arc<str>> = (inner.graph.nodes())
+            .map(|(_, node)| match device(&node.name) {
+                Some(device) => device.into(),
+                None => node.device.clone(),
+            })
+            .collect();
+        inner.graph.assign_devices(|id| devices[id.index()].clone());
+    }
+
+    /// Runs `body` with the device of `beside`, whatever the scopes around say; where that has
+    /// none, they say.
+    pub(crate) fn beside<R>(&self, beside: &Operation, body: impl FnOnce() -> R) -> R {
+        match DeviceName::parse(&beside.device()) {
+            Ok(device) if device != DeviceName::default() => {
+                self.without_device(|| self.under(DeviceRule::Spec(device), body))
+            }
+            _ => body(),
+        }
     }
 
     /// Sets the graph's seed: random operations without a seed of their own then repeat.

@@ -402,7 +402,7 @@ fn invalid<T>(text: String) -> Result<T> {
 
 /// Where each part begins and how long it is: the first ones are longer if it does not come out
 /// even.
-fn pieces(shape: &Shape, axis: usize, count: usize) -> Vec<(usize, usize)> {
+pub(crate) fn pieces(shape: &Shape, axis: usize, count: usize) -> Vec<(usize, usize)> {
     let length = shape.dims().get(axis).copied().unwrap_or(0);
     let (base, extra) = (length / count, length % count);
     let mut offset = 0;

@@ -11,7 +11,7 @@ use parking_lot::Mutex;
 use std::sync::Arc;
 
 /// Ops that hold state which all workers share.
-const PS_OPS: [&str; 14] = [
+pub(crate) const PS_OPS: [&str; 14] = [
     "Variable",
     "VariableV2",
     "AutoReloadVariable",

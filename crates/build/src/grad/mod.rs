@@ -370,6 +370,8 @@ struct Walk {
     /// Operations past which nothing flows.
     stop: HashSet<NodeId>,
     colocate: bool,
+    /// Whether gradients go on the devices of what they are gradients of.
+    beside: bool,
     /// Gradients that arrived at each output.
     arrived: HashMap<Endpoint, Vec<Gradient>>,
     /// v1 loops by their exits. A loop is gone through at its exit that is first in `between`.
@@ -400,6 +402,7 @@ impl Walk {
             between,
             stop: what.stop.iter().map(|s| s.endpoint().node).collect(),
             colocate: what.colocate,
+            beside: inner.gradients_beside,
             arrived: HashMap::new(),
             loops,
         }
@@ -421,17 +424,20 @@ impl Walk {
                     y.name()
                 )));
             }
-            let dy = dy.unwrap_or_else(|| y.ones_like().into());
+            let ones = || Gradient::from(y.ones_like());
+            let dy = dy.unwrap_or_else(|| match self.beside {
+                true => self.graph.beside(&y.operation(), ones),
+                false => ones(),
+            });
             self.arrived.entry(y.endpoint()).or_default().push(dy);
         }
         for id in std::mem::take(&mut self.between).into_iter().rev() {
             let op = Operation::new(self.graph.clone(), id);
-            match self.colocate {
-                true => self
-                    .graph
-                    .clone()
-                    .with_colocation(&op, || self.step_back(&op))?,
-                false => self.step_back(&op)?,
+            let graph = self.graph.clone();
+            match (self.colocate, self.beside) {
+                (true, _) => graph.with_colocation(&op, || self.step_back(&op))?,
+                (false, true) => graph.beside(&op, || self.step_back(&op))?,
+                (false, false) => self.step_back(&op)?,
             }
         }
         Ok(what.xs.iter().map(|x| self.sum(x.endpoint())).collect())
@@ -523,6 +529,7 @@ impl Walk {
         let parts = self.arrived.get(&at)?;
         let sum = match parts.as_slice() {
             [one] => one.clone(),
+            parts if self.beside => aggregate_by_device(&self.graph, at, parts)?,
             parts => aggregate(parts)?,
         };
         self.arrived.insert(at, vec![sum.clone()]);
@@ -579,6 +586,34 @@ fn inputs_of(
     match loops.get(&id) {
         Some(found) => found.inputs.clone(),
         None => graph.node(id).inputs.clone(),
+    }
+}
+
+/// The sum of gradients of one tensor, first on each device that some come from and then where the
+/// tensor is made: one gradient per device travels.
+fn aggregate_by_device(graph: &Graph, at: Endpoint, parts: &[Gradient]) -> Option<Gradient> {
+    let place = |part: &Gradient| match part {
+        Gradient::Dense(output) => output.operation(),
+        Gradient::Sparse(slices) => slices.values.operation(),
+    };
+    let mut devices: Vec<(String, Vec<Gradient>)> = Vec::new();
+    for part in parts {
+        let device = place(part).device();
+        match devices.iter_mut().find(|(d, _)| *d == device) {
+            Some((_, there)) => there.push(part.clone()),
+            None => devices.push((device, vec![part.clone()])),
+        }
+    }
+    let sums: Option<Vec<Gradient>> = devices
+        .iter()
+        .map(|(_, there)| match there.as_slice() {
+            [one] => Some(one.clone()),
+            several => graph.beside(&place(&several[0]), || aggregate(several)),
+        })
+        .collect();
+    match sums?.as_slice() {
+        [one] => Some(one.clone()),
+        sums => graph.beside(&Operation::new(graph.clone(), at.node), || aggregate(sums)),
     }
 }
 

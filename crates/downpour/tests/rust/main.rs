@@ -9,6 +9,7 @@ mod placement;
 mod queues;
 mod report;
 mod sampled;
+mod split;
 mod summaries;
 mod supervision;
 mod supervisor;
