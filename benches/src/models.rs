@@ -4,10 +4,10 @@
 use crate::data;
 use anyhow::{Result, bail};
 use downpour::losses::softmax_cross_entropy;
-use downpour::train::{Adagrad, Minimize, SyncReplicas, SyncTraining, global_step};
+use downpour::train::{Adagrad, Adam, Minimize, Momentum, SyncReplicas, SyncTraining, global_step};
 use downpour::{
-    DType, Graph, Init, Lookup, Operation, Output, Partitioner, ReplicaDeviceSetter, Run, Variable,
-    embedding_lookup,
+    DType, Graph, Init, Lookup, Operation, Output, Padding, Partitioner, ReplicaDeviceSetter, Run,
+    Tensor, Variable, embedding_lookup,
 };
 use std::time::Duration;
 
@@ -39,16 +39,22 @@ pub(crate) enum Kind {
     OneVariable,
     /// Rows of a table of N rows: gathered, their gradients applied.
     SparseRows,
+    /// A network of three dense layers on the worker alone; N batches in memory.
+    MlpLocal,
+    /// A convolutional network, likewise.
+    CnnLocal,
 }
 
 /// Every row, with its usual size, parameter servers and workers.
-const ROWS: [(&str, Kind, usize, usize, usize); 6] = [
+const ROWS: [(&str, Kind, usize, usize, usize); 8] = [
     ("null_step", Kind::NullStep, 1, 1, 1),
     ("mnist_async", Kind::MnistAsync, 40, 2, 2),
     ("mnist_sync", Kind::MnistSync, 40, 2, 2),
     ("dense_pull_push", Kind::DensePullPush, 64 << 20, 1, 1),
     ("one_variable", Kind::OneVariable, 64 << 20, 1, 1),
     ("sparse_rows", Kind::SparseRows, 1_000_000, 2, 1),
+    ("mlp_local", Kind::MlpLocal, 40, 0, 1),
+    ("cnn_local", Kind::CnnLocal, 40, 0, 1),
 ];
 
 impl Row {
@@ -111,6 +117,8 @@ pub(crate) fn build(row: Row, ps: usize, worker: usize, workers: usize) -> Resul
         Kind::DensePullPush => dense(&g, 4, row.size),
         Kind::OneVariable => dense(&g, 1, row.size),
         Kind::SparseRows => sparse_rows(&g, ps, row.size),
+        Kind::MlpLocal => mlp(&g, row.size),
+        Kind::CnnLocal => cnn(&g, row.size),
     })
 }
 
@@ -147,49 +155,115 @@ fn dense(g: &Graph, count: usize, bytes: usize) -> Result<Model> {
 }
 
 fn softmax(g: &Graph, batches: usize, worker: usize, sync: Option<usize>) -> Result<Model> {
-    let x = g.placeholder("x", DType::Float, [None, Some(data::PIXELS)]);
-    let y = g.placeholder("y", DType::Float, [None, Some(10)]);
+    let digits = Digits::new(g, batches, 100);
     let w = g.variable("w").shape([data::PIXELS, 10]);
     let w = w.init(Init::zeros()).build();
     let b = g.variable("b").shape([10]).init(Init::zeros()).build();
-    let loss = softmax_cross_entropy(&y, &(x.matmul(&w) + &*b));
+    let loss = softmax_cross_entropy(&digits.y, &(digits.x.matmul(&w) + &*b));
     let (optimizer, counted) = (Adagrad::new(0.01), global_step(g));
     let (train, sync) = match sync {
         None => (optimizer.minimize(&loss, Some(&counted))?, None),
         Some(workers) => {
             // Nobody is missing while the other side has its turn.
             let long = Duration::from_secs(3600);
-            let settings = SyncReplicas::new(workers, worker)
-                .patience(long)
-                .lease(long);
+            let settings = SyncReplicas::new(workers, worker);
+            let settings = settings.patience(long).lease(long);
             let training = settings.minimize(&optimizer, &loss, &counted)?;
             (training.train().clone(), Some(training))
         }
     };
-    let feed = |(images, labels): &(downpour::Tensor, downpour::Tensor)| {
-        let mut run = Run::new();
-        run.feed(&x, images).feed(&y, labels);
-        run
-    };
-    let batches = data::digits(batches);
-    let steps = batches.iter().map(|batch| {
-        let mut run = feed(batch);
-        run.target(&train).fetch(&loss);
-        run
-    });
-    let mut steps: Vec<Run> = steps.collect();
-    // Workers go through the same examples, each from somewhere else.
-    let begin = worker * 20 % steps.len();
-    steps.rotate_left(begin);
     let total = w.read().square().sum(());
     let values = vec![
         ("loss", loss.clone()),
         ("weights", total),
         ("steps", counted.read().cast(DType::Float)),
     ];
-    let example = feed(&batches[0]);
-    let made = model(g, steps, values, example)?;
+    let mut steps = digits.steps(&train, &loss);
+    // Workers go through the same examples, each from somewhere else.
+    let begin = worker * 20 % steps.len();
+    steps.rotate_left(begin);
+    let made = model(g, steps, values, digits.feed(&digits.batches[0]))?;
     Ok(Model { sync, ..made })
+}
+
+/// Images and their classes, fed in batches.
+struct Digits {
+    x: Output,
+    y: Output,
+    batches: Vec<(Tensor, Tensor)>,
+}
+
+impl Digits {
+    fn new(g: &Graph, batches: usize, batch: usize) -> Digits {
+        Digits {
+            x: g.placeholder("x", DType::Float, [None, Some(data::PIXELS)]),
+            y: g.placeholder("y", DType::Float, [None, Some(10)]),
+            batches: data::digits(batches, batch),
+        }
+    }
+
+    fn feed(&self, (images, labels): &(Tensor, Tensor)) -> Run {
+        let mut run = Run::new();
+        run.feed(&self.x, images).feed(&self.y, labels);
+        run
+    }
+
+    fn steps(&self, train: &Operation, loss: &Output) -> Vec<Run> {
+        let steps = self.batches.iter().map(|batch| {
+            let mut run = self.feed(batch);
+            run.target(train).fetch(loss);
+            run
+        });
+        steps.collect()
+    }
+
+    /// What trains a network with these logits.
+    fn training(&self, logits: &Output, optimizer: &impl Minimize) -> Result<Model> {
+        let loss = softmax_cross_entropy(&self.y, logits);
+        let train = optimizer.minimize(&loss, None)?;
+        let (steps, example) = (self.steps(&train, &loss), self.feed(&self.batches[0]));
+        model(logits.graph(), steps, vec![("loss", loss)], example)
+    }
+}
+
+/// Weights that both sides draw alike.
+fn weights(g: &Graph, name: &str, shape: &[usize], deviation: f64) -> Variable {
+    let init = Init::truncated_normal(0.0, deviation).seed(5);
+    g.variable(name).shape(shape).init(init).build()
+}
+
+/// 784-1024-1024-10, ReLU, Adam, batch 100.
+fn mlp(g: &Graph, batches: usize) -> Result<Model> {
+    let digits = Digits::new(g, batches, 100);
+    let layer = |x: &Output, name: &str, [n, m]: [usize; 2]| {
+        let w = weights(g, &format!("{name}_w"), &[n, m], (n as f64).powf(-0.5));
+        let b = g.variable(&format!("{name}_b")).shape([m]);
+        x.matmul(&w).bias_add(&b.init(Init::zeros()).build())
+    };
+    let first = layer(&digits.x, "l1", [data::PIXELS, 1024]).relu();
+    let second = layer(&first, "l2", [1024, 1024]).relu();
+    digits.training(&layer(&second, "out", [1024, 10]), &Adam::new(1e-3))
+}
+
+/// conv5x5x32, pool, conv5x5x64, pool, dense 512, 10; Momentum, batch 64.
+fn cnn(g: &Graph, batches: usize) -> Result<Model> {
+    let digits = Digits::new(g, batches, 64);
+    let conv = |x: &Output, name: &str, [n, m]: [usize; 2]| {
+        let w = weights(g, &format!("{name}_w"), &[5, 5, n, m], 0.1);
+        let b = weights(g, &format!("{name}_b"), &[m], 0.1);
+        let x = x.conv2d(&w, 1, Padding::Same).bias_add(&b);
+        x.relu().max_pool(2, 2, Padding::Same)
+    };
+    let dense = |x: &Output, name: &str, [n, m]: [usize; 2], deviation: f64| {
+        let w = weights(g, &format!("{name}_w"), &[n, m], deviation);
+        let b = weights(g, &format!("{name}_b"), &[m], 0.1);
+        x.matmul(&w).bias_add(&b)
+    };
+    let x = conv(&digits.x.reshape(&[-1, 28, 28, 1]), "c1", [1, 32]);
+    let x = conv(&x, "c2", [32, 64]).reshape(&[-1, 7 * 7 * 64]);
+    let x = dense(&x, "f1", [7 * 7 * 64, 512], 0.02).relu();
+    let logits = dense(&x, "f2", [512, 10], 0.05);
+    digits.training(&logits, &Momentum::new(0.01, 0.9))
 }
 
 fn sparse_rows(g: &Graph, ps: usize, rows: usize) -> Result<Model> {

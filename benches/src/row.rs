@@ -89,7 +89,11 @@ impl Cluster {
         let (ps, workers) = (options.ps.unwrap_or(ps), options.workers.unwrap_or(workers));
         let addresses = free_addresses(ps + workers)?;
         let (ps, workers) = addresses.split_at(ps);
-        let spec = json!({"ps": ps, "worker": workers}).to_string();
+        let spec = match ps {
+            [] => json!({"worker": workers}),
+            ps => json!({"ps": ps, "worker": workers}),
+        };
+        let spec = spec.to_string();
         let serve = |(task, address): (usize, &String)| {
             let mut command = Command::new(&options.server);
             command.args(["serve", "--job", "ps", "--task", &task.to_string()]);

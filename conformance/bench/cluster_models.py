@@ -1,4 +1,4 @@
-"""The programs of the cluster rows: variables on the ps, the rest on the worker, data from a seed."""
+"""The programs of the cluster rows that TensorFlow's client drives: variables on the ps, the rest on the worker, data from a seed."""
 import numpy as np
 
 import graphs
@@ -52,14 +52,6 @@ def null_step(tf, spec, worker):
         return Program(graph, [push.op], nothing, [v.initializer])
 
 
-def worker_step(tf, spec, worker):
-    """The same on the worker alone: what of a null step is the client's and its master's."""
-    with tf.Graph().as_default() as graph, tf.device("/job:worker/task:%d" % worker):
-        v = tf.get_variable("v", [], initializer=tf.zeros_initializer())
-        push = tf.assign_add(v, v + 1.0)
-        return Program(graph, [push.op], nothing, [v.initializer])
-
-
 def dense_pull_push(tf, spec, worker):
     """Four 64 MiB variables travel to the worker and, changed, back."""
     count, size = DENSE
@@ -82,13 +74,15 @@ def sparse_rows(tf, spec, worker):
         return Program(graph, [train], lambda: {ids: batches[r.randint(len(batches))]}, [tf.global_variables_initializer()])
 
 
-def rows():
+def rows(smoke):
+    global DENSE, ROWS
+    if smoke:  # that they run, not how fast
+        DENSE, ROWS = (4, 1 << 20), 50_000
     count, size = DENSE
     return {
         "mnist_async": cluster_row(mnist_async, "steps/s"),
         "mnist_sync": cluster_row(mnist_sync, "steps/s"),
         "null_step": cluster_row(null_step, "us/step", ps=1, workers=1),
-        "worker_step": cluster_row(worker_step, "us/step", ps=1, workers=1),
         "dense_pull_push": cluster_row(dense_pull_push, "GB/s", per_step=2 * count * size / 1e9, ps=1, workers=1),
         "sparse_rows": cluster_row(sparse_rows, "rows/s", per_step=IDS, ps=2, workers=1),
     }

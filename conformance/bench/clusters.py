@@ -127,5 +127,5 @@ def cluster_row(build, unit, per_step=1.0, ps=2, workers=2):
                 client.close()
             for cluster in clusters.values():
                 cluster.stop()
-        return samples, unit, "less" if unit == "us/step" else "more"
+        return samples, unit, "less" if unit == "us/step" else "more", {}
     return row

@@ -1,9 +1,12 @@
-"""Benchmarks: Downpour and TensorFlow 2.21, driven by the same client over gRPC in the same run, in turn.
+"""Benchmarks: Downpour and TensorFlow 2.21 in the same run, in turn.
 
-Every row gives both medians, their spread, and a ratio that is above 1 when Downpour is better.
-  python run.py --server target/release/downpour [--row NAME] [--json] [--rounds N] [--smoke]
+In most rows each side drives itself (native.py); in those called NAME_tf_client TensorFlow's python client drives both
+over gRPC. Every row gives both medians, their spread, and a ratio that is above 1 when Downpour is better.
+  python run.py --server target/release/downpour --native target/release/downpour-bench [--row PATTERN] [--json] [--rounds N] [--smoke]
 """
 import argparse
+import datetime
+import fnmatch
 import json
 import os
 import shlex
@@ -17,7 +20,12 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.dirname(HERE)]
 
+import native  # noqa: E402
 import servers  # noqa: E402
+
+# design's "first" and "goal", as ratios.
+TARGETS = {"mnist_async": (12, 30), "mnist_sync": (12, 30), "null_step": (15, 40), "dense_pull_push": (2, 4), "sparse_rows": (5, 10),
+           "mlp_local": (1.2, 1.5), "cnn_local": (0.9, 1.2), "start_to_first_step": (30, 50), "idle_memory": (25, 50)}
 
 
 class Bench:
@@ -28,6 +36,8 @@ class Bench:
         self.rounds = 1 if options.smoke else options.rounds
         self.seconds = 0.2 if options.smoke else options.seconds
         self.warmup = 2 if options.smoke else 30
+        self.python_ps = False  # whether TensorFlow's parameter servers are pythons that join
+        self.median = statistics.median
         os.makedirs(options.work, exist_ok=True)
         self.commands = {"ours": "%s serve --port {port}" % shlex.quote(os.path.abspath(options.server)), "theirs": servers.TF_SERVER}
 
@@ -38,7 +48,7 @@ class Bench:
 def steps_per_second(build):
     """A row that trains: steps a second of one server process, the other idle meanwhile."""
     def row(bench):
-        return throughput(bench, build), "steps/s", "more"
+        return throughput(bench, build), "steps/s", "more", {}
     return row
 
 
@@ -46,7 +56,7 @@ def step_time(build):
     """A row whose step is all overhead: microseconds a step."""
     def row(bench):
         rates = throughput(bench, build)
-        return {side: [1e6 / r for r in values] for side, values in rates.items()}, "us/step", "less"
+        return {side: [1e6 / r for r in values] for side, values in rates.items()}, "us/step", "less", {}
     return row
 
 
@@ -89,7 +99,7 @@ def rate(step, feed, seconds):
     return steps / spent
 
 
-def start_to_first_step(bench):
+def server_start(bench):
     """From exec of one server process to the first completed step of a client that is already up."""
     import tensorflow.compat.v1 as tf
     samples = {"ours": [], "theirs": []}
@@ -108,86 +118,108 @@ def start_to_first_step(bench):
                     values.append((time.perf_counter() - start) * 1e3)
             finally:
                 server.stop()
-    return samples, "ms", "less"
+    return samples, "ms", "less", {}
 
 
-def idle_memory(bench):
-    """Resident memory of one task that listens and has done nothing."""
-    samples = {"ours": [], "theirs": []}
-    for _ in range(1 if bench.options.smoke else 2):
-        for side, values in samples.items():
-            server = bench.start(side)
-            try:
-                time.sleep(0.2 if bench.options.smoke else 1.0)
-                values.append(resident(server.process.pid))
-            finally:
-                server.stop()
-    return samples, "MiB", "less"
-
-
-def resident(pid):
-    for line in open("/proc/%d/status" % pid):
-        if line.startswith("VmRSS:"):
-            return int(line.split()[1]) / 1024
-    raise RuntimeError("process %d has no VmRSS" % pid)
-
-
-def rows():
+def rows(smoke):
     import cluster_models
     import graphs
-    return {"mlp_local": steps_per_second(graphs.mlp), "cnn_local": steps_per_second(graphs.cnn), "op_chain": step_time(graphs.op_chain),
-            "start_to_first_step": start_to_first_step, "idle_memory": idle_memory,
-            **cluster_models.rows()}
+    by_client = {"mlp_local": steps_per_second(graphs.mlp), "cnn_local": steps_per_second(graphs.cnn), "op_chain": step_time(graphs.op_chain),
+                 "start_to_first_step": server_start, **cluster_models.rows(smoke)}
+    return {**native.rows(), **{name + "_tf_client": row for name, row in by_client.items()}}
 
 
 def measure(name, row, bench):
-    samples, unit, better = row(bench)
+    load = os.getloadavg()[0]
+    samples, unit, better, extra = row(bench)
     ours, theirs = statistics.median(samples["ours"]), statistics.median(samples["theirs"])
+    spread = {side: [round(min(samples[side]), 3), round(max(samples[side]), 3)] for side in samples}
     return {"row": name, "ours": round(ours, 3), "theirs": round(theirs, 3), "unit": unit,
             "ratio": round(ours / theirs if better == "more" else theirs / ours, 3), "better": better,
-            "ours_spread": [round(min(samples["ours"]), 3), round(max(samples["ours"]), 3)],
-            "theirs_spread": [round(min(samples["theirs"]), 3), round(max(samples["theirs"]), 3)], "rounds": len(samples["ours"])}
+            "ours_spread": spread["ours"], "theirs_spread": spread["theirs"], "rounds": len(samples["ours"]), "load_before": round(load, 2), **extra}
 
 
 def machine():
+    def git(*args):
+        try:
+            return subprocess.run(("git",) + args, capture_output=True, text=True, check=True, cwd=HERE).stdout.strip()
+        except (OSError, subprocess.CalledProcessError):
+            return "?"
     model = next((l.split(":")[1].strip() for l in open("/proc/cpuinfo") if l.startswith("model name")), "?")
-    try:
-        commit = subprocess.run(["git", "rev-parse", "--short", "HEAD"], capture_output=True, text=True, check=True, cwd=HERE).stdout.strip()
-    except (OSError, subprocess.CalledProcessError):
-        commit = "?"
-    return "%d cores, %s, commit %s, load %.1f" % (os.cpu_count(), model, commit, os.getloadavg()[0])
+    memory = next(int(l.split()[1]) for l in open("/proc/meminfo") if l.startswith("MemTotal:"))
+    # A run writes results.jsonl itself.
+    changed = [l for l in git("status", "--porcelain").splitlines() if not l.endswith("results.jsonl")]
+    return {"cores": os.cpu_count(), "cpu": model, "kernel": os.uname().release, "memory_gib": round(memory / (1 << 20), 1),
+            "commit": git("rev-parse", "--short", "HEAD") + ("+changes" if changed else "")}
+
+
+def show(r):
+    """A line of the table."""
+    target = TARGETS.get(r["row"])
+    goals = "%gx / %gx" % target if target else ""
+    cpu = r.get("cpu_ms")
+    cpu = " / ".join("%.3g" % sum(cpu[side].values()) for side in native.SIDES) if cpu else ""
+    return "%-28s %12.2f %12.2f %-8s %6.2fx  %-11s  %-16s %.4g..%.4g / %.4g..%.4g" % (
+        r["row"], r["ours"], r["theirs"], r["unit"], r["ratio"], goals, cpu, *r["ours_spread"], *r["theirs_spread"])
+
+
+def chosen(patterns, known):
+    names = []
+    for pattern in patterns:
+        found = [n for n in known if fnmatch.fnmatch(n, pattern)]
+        if not found:
+            sys.exit("no such row: %s (there are: %s)" % (pattern, ", ".join(known)))
+        names += [n for n in found if n not in names]
+    return names
+
+
+def run_rows(bench, names, known, note):
+    """Measures and prints rows; the names of those that failed."""
+    failed = []
+    for name in names:
+        try:
+            r = measure(name, known[name], bench)
+        except (native.Failed, RuntimeError, OSError) as e:
+            print("%-28s FAILED: %s" % (name, e), flush=True)
+            failed.append(name)
+            continue
+        print(json.dumps(r) if bench.options.json else show(r), flush=True)
+        if bench.options.save and not bench.options.smoke:
+            with open(bench.options.save, "a") as f:
+                f.write(json.dumps({"time": datetime.datetime.now(datetime.timezone.utc).isoformat(timespec="seconds"), **r, **note}) + "\n")
+    return failed
 
 
 def main():
+    root = os.path.join(HERE, "..", "..")
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--server", required=True, help="the downpour binary")
-    p.add_argument("--work", default=os.path.join(HERE, "..", "..", "target", "bench"))
-    p.add_argument("--row", action="append", default=[], help="only this row (may repeat)")
+    p.add_argument("--native", required=True, help="the downpour-bench binary")
+    p.add_argument("--work", default=os.path.join(root, "target", "bench"))
+    p.add_argument("--row", action="append", default=[], help="only rows of this name or pattern (may repeat)")
     p.add_argument("--rounds", type=int, default=5, help="alternating rounds per side")
     p.add_argument("--seconds", type=float, default=3.0, help="length of a round of the throughput rows")
-    p.add_argument("--smoke", action="store_true", help="run every row once, briefly: proves that they run")
+    p.add_argument("--smoke", action="store_true", help="run every row once, briefly: proves that they run and compute the same")
     p.add_argument("--json", action="store_true", help="one JSON object a row instead of the table")
+    p.add_argument("--no-save", dest="save", action="store_const", const=None, default=os.path.join(root, "benches", "results.jsonl"),
+                   help="do not append the rows to benches/results.jsonl")
     options = p.parse_args()
+    options.server, options.native = os.path.abspath(options.server), os.path.abspath(options.native)
     import tensorflow.compat.v1 as tf
     tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.FATAL)
-    known = rows()
-    for name in options.row:
-        if name not in known:
-            sys.exit("no such row: %s (there are: %s)" % (name, ", ".join(known)))
+    known = rows(options.smoke)
+    names = chosen(options.row, known) or list(known)
     bench = Bench(options)
+    note = {"tensorflow": tf.__version__, "machine": machine()}
     if not options.json:
-        print("# TensorFlow %s, same client, same run; %s" % (tf.__version__, machine()))
-        print("%-20s %12s %12s %-8s %7s   %s" % ("row", "ours", "theirs", "unit", "ratio", "spread ours / theirs"))
-    for name in options.row or known:
-        r = measure(name, known[name], bench)
-        if options.json:
-            print(json.dumps(r), flush=True)
-        else:
-            print("%-20s %12.2f %12.2f %-8s %6.2fx   %.4g..%.4g / %.4g..%.4g" % (
-                r["row"], r["ours"], r["theirs"], r["unit"], r["ratio"], *r["ours_spread"], *r["theirs_spread"]), flush=True)
+        print("# TensorFlow %s, same run; %s; load %.1f" % (tf.__version__, ", ".join("%s %s" % kv for kv in note["machine"].items()), os.getloadavg()[0]))
+        print("%-28s %12s %12s %-8s %7s  %-11s  %-16s %s" % ("row", "ours", "theirs", "unit", "ratio", "first/goal", "CPU ms/step", "spread ours / theirs"))
+    failed = run_rows(bench, names, known, note)
+    if failed:
+        print("failed: " + ", ".join(failed))
     sys.stdout.flush()
-    os._exit(0)  # the client's channels may still point at servers that are gone
+    os._exit(1 if failed else 0)  # the client's channels may still point at servers that are gone
 
 
 if __name__ == "__main__":

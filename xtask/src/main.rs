@@ -54,8 +54,8 @@ usage: cargo xtask <command>
   inspect [--only NAME] `downpour inspect` on TensorFlow's files beside TensorFlow
   dashboard [--debug] [--shots DIR]
                         the dashboard of a job that trains, in headless Chromium
-  bench [--row NAME] [--json] [--rounds N]
-                        our numbers beside TensorFlow's, in the same run
+  bench [--row PATTERN] [--json] [--rounds N] [--seconds S] [--no-save] [--smoke]
+                        our numbers beside TensorFlow's, in the same run; appended to benches/results.jsonl
   fuzz [--seconds N] [--target NAME]
                         every decoder's fuzz target, for a bounded time each
   proto                 regenerates the committed protobuf code of crates/wire

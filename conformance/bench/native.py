@@ -1,0 +1,268 @@
+"""The native rows: each side drives itself, in worker processes that hold a task and a session on it.
+
+Ours are `downpour-bench worker` (Rust) with `downpour serve` as parameter servers, theirs `tf_worker.py` (python) with
+TensorFlow's own. Both clusters are up for the whole row and rounds take turns. Before them both sides run the same number
+of steps on the same data, and a row whose values then differ fails.
+"""
+import json
+import os
+import queue
+import shlex
+import signal
+import subprocess
+import sys
+import threading
+import time
+
+import native_models
+import servers
+
+SIDES = ("ours", "theirs")
+HERE = os.path.dirname(os.path.abspath(__file__))
+PATIENCE = 240  # seconds for an answer: first steps fill tables of gigabytes
+
+
+class Failed(Exception):
+    """A row that did not come to a figure, or whose values differ from TensorFlow's."""
+
+
+class Task:
+    """One process; told and asked by lines."""
+
+    def __init__(self, name, argv, log):
+        self.name = name
+        with open(log, "ab") as err:
+            self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True)
+        self.lines = queue.Queue()
+        threading.Thread(target=self.read, daemon=True).start()
+
+    def read(self):
+        for line in self.process.stdout:
+            self.lines.put(line.strip())
+        self.lines.put(None)
+
+    def tell(self, line):
+        self.process.stdin.write(line + "\n")
+        self.process.stdin.flush()
+
+    def hear(self, timeout=PATIENCE):
+        try:
+            line = self.lines.get(timeout=timeout)
+        except queue.Empty:
+            raise Failed("%s has not answered for %d s" % (self.name, timeout)) from None
+        if line is None:
+            raise Failed("%s ended with code %s; see its log" % (self.name, self.process.wait()))
+        return line
+
+    def ask(self, line):
+        self.tell(line)
+        return json.loads(self.hear())
+
+    def cpu(self):
+        """Processor seconds so far."""
+        fields = open("/proc/%d/stat" % self.process.pid).read().rsplit(")", 1)[1].split()
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def stop(self):
+        if self.process.poll() is None:
+            self.process.send_signal(signal.SIGKILL)
+        self.process.wait()
+
+
+class Cluster:
+    """One side's tasks of a row."""
+
+    def __init__(self, bench, side, row, ps, workers, wait=True):
+        self.row, self.is_sync = row, row.startswith("mnist_sync")
+        hosts = ["127.0.0.1:%d" % servers.free_port() for _ in range(ps + workers)]
+        spec = {"ps": hosts[:ps], "worker": hosts[ps:]} if ps else {"worker": hosts}
+        self.ps, self.workers = [], []
+        try:
+            for i in range(ps):
+                self.ps.append(self.start(bench, side, "ps", i, spec))
+            for i in range(workers):
+                self.workers.append(self.start(bench, side, "worker", i, spec))
+            if wait:
+                for worker in self.workers:
+                    worker.hear()
+        except BaseException:
+            self.stop_all()
+            raise
+
+    def start(self, bench, side, job, task, spec):
+        cluster = ["--task", str(task), "--cluster", json.dumps(spec)]
+        if side == "theirs":
+            argv = [sys.executable, os.path.join(HERE, "tf_worker.py"), "--job", job, "--row", self.row] + cluster
+            if job == "ps" and not bench.python_ps:
+                argv = shlex.split(servers.TF_TASK) + ["--job", "ps"] + cluster  # the same server without the import
+        elif job == "ps":
+            argv = [bench.options.server, "serve", "--job", "ps"] + cluster
+        else:
+            argv = [bench.options.native, "worker", "--row", self.row] + cluster
+        return Task("%s %s%d" % (side, job, task), argv, os.path.join(bench.options.work, "%s_%s%d.log" % (side, job, task)))
+
+    def cpu(self):
+        return {role: sum(t.cpu() for t in tasks) for role, tasks in (("ps", self.ps), ("worker", self.workers))}
+
+    def round(self, seconds):
+        """Steps a second of all workers together, and CPU milliseconds of a step, by role."""
+        before = self.cpu()
+        for worker in self.workers:
+            worker.tell("run %s" % seconds)
+        done = [json.loads(worker.hear()) for worker in self.workers]
+        after = self.cpu()
+        if self.is_sync:
+            self.settle()
+        steps = sum(d["steps"] for d in done)
+        return sum(d["steps"] / d["seconds"] for d in done), {role: 1e3 * (after[role] - before[role]) / steps for role in after}
+
+    def settle(self):
+        """Lets workers that train together come to rest: one that waits for another that has stopped is given its step."""
+        for worker in self.workers:
+            worker.tell("stop")
+        moving = list(self.workers)
+        while moving:
+            left = []
+            for worker in moving:
+                try:
+                    worker.hear(0.1)
+                except Failed:
+                    if worker.process.poll() is not None:
+                        raise
+                    left.append(worker)
+            helpers = [w for w in self.workers if w not in left]
+            if left and helpers:
+                helpers[0].tell("steps 1")
+                left.append(helpers[0])
+            moving = left
+
+    def steps(self, count):
+        """So many steps of each worker, in an order that is always the same; the first worker's values after them."""
+        if self.is_sync:
+            for worker in self.workers:
+                worker.tell("steps %d" % count)
+            for worker in self.workers:
+                worker.hear()
+        else:
+            for worker in self.workers:
+                worker.ask("steps %d" % count)
+        return self.workers[0].ask("value")
+
+    def stop_all(self):
+        for task in self.ps + self.workers:
+            task.stop()
+
+
+def compare(values, tolerance):
+    """The largest difference of both sides' values, relative to theirs."""
+    ours, theirs = values["ours"], values["theirs"]
+    if sorted(ours) != sorted(theirs):
+        raise Failed("ours computes %s, theirs %s" % (sorted(ours), sorted(theirs)))
+    worst = max(abs(ours[k] - theirs[k]) / max(abs(theirs[k]), 1e-6) for k in ours)
+    if not worst <= tolerance:
+        raise Failed("values differ by %.2g, more than %.2g: ours %s, theirs %s" % (worst, tolerance, ours, theirs))
+    return worst
+
+
+def native_row(name, unit="steps/s", per_step=1.0, check=100, tolerance=1e-4, smoke_size=None):
+    """A row. The figure is steps/s times `per_step`; of microseconds, their number. Values are compared after `check` steps of each worker."""
+    def run(bench):
+        _, ps, workers = native_models.ROWS[name]
+        row = "%s:%d" % (name, smoke_size) if smoke_size and bench.options.smoke else name
+        return compete(bench, row, ps, workers, unit, per_step, check, tolerance)
+    return run
+
+
+def compete(bench, row, ps, workers, unit, per_step, check, tolerance, sides=SIDES):
+    clusters, values = {}, {}
+    samples, cpu = {side: [] for side in sides}, {side: [] for side in sides}
+    count = min(check, 5) if bench.options.smoke else check
+    try:
+        for side in sides:
+            clusters[side] = Cluster(bench, side, row, ps, workers)
+            values[side] = clusters[side].steps(count)
+        worst = compare(values, tolerance) if len(sides) == 2 else None
+        for _ in range(bench.rounds):
+            for side in sides:
+                # The other side had the caches: what a round begins with is not counted.
+                clusters[side].round(0 if bench.options.smoke else min(0.3, bench.seconds / 5))
+                rate, used = clusters[side].round(bench.seconds)
+                samples[side].append(1e6 * workers / rate if unit == "us/step" else rate * per_step)
+                cpu[side].append(used)
+    finally:
+        for cluster in clusters.values():
+            cluster.stop_all()
+    extra = {"cpu_ms": {side: {role: bench.median([c[role] for c in cpu[side]]) for role in cpu[side][0]} for side in sides}}
+    if worst is not None:
+        extra["values"] = {"steps": count, "ours": values["ours"], "theirs": values["theirs"], "difference": worst, "tolerance": tolerance}
+    return samples, unit, "less" if unit == "us/step" else "more", extra
+
+
+def start_to_first_step(bench):
+    """From exec of the first of 2 ps + 2 workers to the end of the first step, each side by itself."""
+    samples = {side: [] for side in SIDES}
+    bench.python_ps = True  # as users start it
+    try:
+        for _ in range(min(bench.rounds, 5)):
+            for side in SIDES:
+                begin = time.perf_counter()
+                cluster = Cluster(bench, side, "mnist_async:1", 2, 2, wait=False)
+                try:
+                    first = cluster.workers[0]
+                    first.hear()
+                    first.ask("steps 1")
+                    samples[side].append((time.perf_counter() - begin) * 1e3)
+                finally:
+                    cluster.stop_all()
+    finally:
+        bench.python_ps = False
+    return samples, "ms", "less", {}
+
+
+def idle_memory(python_ps):
+    """Resident memory of one task that listens and has done nothing: a python that joins, or TensorFlow's server without python."""
+    def run(bench):
+        samples = {side: [] for side in SIDES}
+        bench.python_ps = python_ps
+        try:
+            for _ in range(1 if bench.options.smoke else 2):
+                for side in SIDES:
+                    port = servers.free_port()
+                    task = Cluster.start(Idle, bench, side, "ps", 0, {"ps": ["127.0.0.1:%d" % port]})
+                    try:
+                        servers.wait_port(port, task.process, 60)
+                        time.sleep(0.2 if bench.options.smoke else 1.0)
+                        samples[side].append(resident(task.process.pid))
+                    finally:
+                        task.stop()
+        finally:
+            bench.python_ps = False
+        return samples, "MiB", "less", {}
+    return run
+
+
+class Idle:
+    """What a task needs to know of its row when there is none."""
+    row = "null_step"
+
+
+def resident(pid):
+    for line in open("/proc/%d/status" % pid):
+        if line.startswith("VmRSS:"):
+            return int(line.split()[1]) / 1024
+    raise Failed("process %d has no VmRSS" % pid)
+
+
+def rows():
+    return {
+        "null_step": native_row("null_step", "us/step", check=500, tolerance=0),
+        "mnist_async": native_row("mnist_async", check=200),
+        "mnist_sync": native_row("mnist_sync", check=200),
+        "dense_pull_push": native_row("dense_pull_push", "GB/s", per_step=8 * (64 << 20) / 1e9, check=3, tolerance=0, smoke_size=1 << 20),
+        "sparse_rows": native_row("sparse_rows", "rows/s", per_step=native_models.LOOKED_UP, check=20, smoke_size=50_000),
+        "mlp_local": native_row("mlp_local", check=20, tolerance=1e-3),
+        "cnn_local": native_row("cnn_local", check=20, tolerance=1e-3),
+        "start_to_first_step": start_to_first_step,
+        "idle_memory": idle_memory(True),
+        "idle_memory_bare": idle_memory(False),
+    }
