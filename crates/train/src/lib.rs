@@ -13,6 +13,7 @@ mod optimizer;
 mod queue;
 mod ready;
 mod runner;
+pub mod sandblaster;
 mod saver;
 mod schedule;
 mod services;
