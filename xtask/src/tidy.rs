@@ -21,7 +21,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("worker", &["runtime", "net"]),
     ("master", &["plan", "net"]),
     ("build", &["graph"]),
-    ("client", &["net", "build"]),
+    ("client", &["net", "build", "plan"]),
     ("train", &["client", "formats"]),
     ("launch", &["net"]),
     ("dashboard", &["net", "formats"]),

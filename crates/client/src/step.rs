@@ -29,8 +29,8 @@ use std::time::Duration;
 /// ```
 #[derive(Clone, Debug, Default)]
 pub struct Run {
-    feeds: Vec<(String, Tensor)>,
-    fetches: Vec<String>,
+    pub(crate) feeds: Vec<(String, Tensor)>,
+    pub(crate) fetches: Vec<String>,
     targets: Vec<String>,
     timeout: Option<Duration>,
     traced: bool,

@@ -15,7 +15,8 @@ mod server;
 
 pub use downpour_build::*;
 pub use downpour_client::{
-    Outcome, PartialRun, Run, RunMetadata, Runner, Session, SessionOptions, Step, Target, Traced,
+    Estimate, Machine, Outcome, PartialRun, Placement, Profile, Run, RunMetadata, Runner, Session,
+    SessionOptions, Step, Target, Traced,
 };
 pub use downpour_net::{
     ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Refusal, Role, inspect_task,

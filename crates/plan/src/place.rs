@@ -41,13 +41,13 @@ pub fn place(graph: &mut Graph, placement: &Placement) -> Result<()> {
 }
 
 /// Colocated nodes, as a union-find forest, with what each group asks for.
-struct Groups {
+pub(crate) struct Groups {
     parent: Vec<NodeId>,
-    wanted: HashMap<NodeId, DeviceName>,
+    pub(crate) wanted: HashMap<NodeId, DeviceName>,
 }
 
 impl Groups {
-    fn new(graph: &Graph, placement: &Placement) -> Result<Groups> {
+    pub(crate) fn new(graph: &Graph, placement: &Placement) -> Result<Groups> {
         let mut groups = Groups {
             parent: graph.nodes().map(|(id, _)| id).collect(),
             wanted: HashMap::new(),
@@ -75,7 +75,8 @@ impl Groups {
         Ok(groups)
     }
 
-    fn root(&mut self, mut id: NodeId) -> NodeId {
+    /// The node that stands for all that go with this one.
+    pub(crate) fn root(&mut self, mut id: NodeId) -> NodeId {
         while self.parent[id.index()] != id {
             let above = self.parent[id.index()];
             self.parent[id.index()] = self.parent[above.index()];

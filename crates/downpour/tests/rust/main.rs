@@ -6,6 +6,7 @@ mod flow;
 mod hooks;
 mod meta;
 mod placement;
+mod profile;
 mod queues;
 mod report;
 mod sampled;
