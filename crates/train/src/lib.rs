@@ -4,6 +4,7 @@
 mod average;
 mod coordinator;
 mod creator;
+mod downpour;
 mod election;
 mod events;
 pub mod hooks;
@@ -18,6 +19,7 @@ mod saver;
 mod schedule;
 mod services;
 pub mod shards;
+pub mod staleness;
 mod supervision;
 mod supervisor;
 mod sync;
@@ -25,6 +27,7 @@ mod timeline;
 
 pub use average::ExponentialMovingAverage;
 pub use coordinator::Coordinator;
+pub use downpour::{DownpourHook, DownpourSgd, DownpourTraining, Replica, ShardBatches, Taken};
 pub use election::{Appointed, Election, LeaseElection};
 pub use events::Events;
 pub use meta::{Imported, MetaGraph};

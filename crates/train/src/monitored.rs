@@ -389,6 +389,15 @@ impl MonitoredSession {
         }
     }
 
+    /// Runs `body` on the session as it is now, and again on a new one when a task is lost meanwhile:
+    /// for what is more than a step and may be begun anew.
+    pub(crate) fn on_session<T>(
+        &mut self,
+        mut body: impl FnMut(&Arc<Session>) -> Result<T>,
+    ) -> Result<T> {
+        self.recovering(|session, _| body(session))
+    }
+
     fn execute(&mut self, run: &Run) -> Result<Outcome> {
         loop {
             let session = self.recovering(|session, hooks| {

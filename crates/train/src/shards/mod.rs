@@ -2,7 +2,8 @@
 //! epochs are over, also when workers die with a portion in their hands.
 //!
 //! [`Books`] is the record, a plain value whose transitions know no clock and do no I/O. [`Desk`] puts a
-//! clock beside it, for a coordinator that keeps its books in its own memory.
+//! clock beside it, for a coordinator that keeps its books in its own memory. [`Shards`] keeps them in
+//! a variable on a parameter server, where every worker turns the pages itself.
 //!
 //! Invariant: of every epoch each portion is completed exactly once in the books. It may be handed
 //! out more often, and every time more is counted.
@@ -13,9 +14,12 @@ mod desk;
 mod explored;
 mod portion;
 mod record;
+mod shared;
 mod watch;
 
 pub use books::{Answer, Books, Counts, Done, Holder};
 pub use desk::Desk;
 pub use portion::{Division, Portion, Shuffle};
+pub(crate) use shared::life;
+pub use shared::{Reader, Shards};
 pub use watch::Watch;

@@ -104,6 +104,11 @@ impl Division {
         self
     }
 
+    /// How many examples an epoch has.
+    pub fn examples(&self) -> u64 {
+        self.examples
+    }
+
     /// How many portions an epoch has.
     pub fn per_epoch(&self) -> u64 {
         self.examples.div_ceil(self.size)
