@@ -31,6 +31,7 @@ mod nn;
 mod parse;
 mod queue;
 mod random;
+mod room;
 mod sparse;
 mod state;
 mod strings;

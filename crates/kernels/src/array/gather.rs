@@ -4,8 +4,9 @@ use super::dtypes::{PACK, STRIDED};
 use super::units::{Unit, room, with_unit};
 use crate::args::ints;
 use crate::math::isa::prefetch_run;
+use crate::room::filled;
 use downpour_graph::{Result, Status};
-use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, parallel_ranges};
+use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Dims, Shape, Tensor};
 
 /// Elements below which a copy is not worth splitting.
@@ -172,52 +173,54 @@ fn take(
     let inner: usize = dims[axis + 1..].iter().product();
     let per_batch = wanted.len().checked_div(batch).unwrap_or(0);
     let dtype = params.dtype();
-    // Row r of the output is index r % per_batch of plane r / per_batch.
-    let row_of = move |r: usize| {
-        let (plane, i) = (r / per_batch, r % per_batch);
-        (plane * limit + wanted[plane / outer * per_batch + i]) * inner
-    };
     let rows = batch * outer * per_batch;
     with_unit!(dtype, U => {
         let src = U::view(params)?;
-        let out = copy_rows(room::<U>(ctx, dtype, &shape)?, src, rows, inner, row_of);
+        let room = room::<U>(ctx, dtype, &shape)?;
+        let out = if batch == 1 && outer == 1 {
+            copy_rows(room, src, rows, inner, |r| wanted[r] * inner)
+        } else {
+            // Row r of the output is index r % per_batch of plane r / per_batch.
+            copy_rows(room, src, rows, inner, |r| {
+                let (plane, i) = (r / per_batch, r % per_batch);
+                (plane * limit + wanted[plane / outer * per_batch + i]) * inner
+            })
+        };
         U::tensor(dtype, out, shape)
     })
 }
 
 /// Fills `out` with `rows` runs of `inner` elements of `src`, the r-th starting at `start(r)`.
 fn copy_rows<U: Unit>(
-    mut out: Vec<U>,
+    out: Vec<U>,
     src: &[U],
     rows: usize,
     inner: usize,
     start: impl Fn(usize) -> usize + Sync,
 ) -> Vec<U> {
-    let total = rows * inner;
-    if total >= 2 * GRAIN
-        && let Ok(zeros) = U::zeros(total)
-    {
-        out = zeros;
-        parallel_ranges(&mut out, inner, GRAIN.div_ceil(inner), |first, part| {
-            for (i, row) in part.chunks_exact_mut(inner).enumerate() {
-                if first + i + AHEAD < rows {
-                    prefetch_run(src, start(first + i + AHEAD), inner);
-                }
-                let at = start(first + i);
-                row.clone_from_slice(&src[at..at + inner]);
-            }
-        });
+    if inner == 0 {
         return out;
     }
-    match inner {
-        0 => {}
-        1 => out.extend((0..rows).map(|r| src[start(r)].clone())),
-        _ => (0..rows).for_each(|r| {
-            let at = start(r);
-            out.extend_from_slice(&src[at..at + inner]);
-        }),
-    }
-    out
+    filled(
+        out,
+        rows * inner,
+        inner,
+        GRAIN.div_ceil(inner),
+        |first, out| {
+            let end = first + out.missing() / inner;
+            if inner == 1 {
+                out.extend((first..end).map(|r| src[start(r)].clone()));
+                return;
+            }
+            for r in first..end {
+                if r + AHEAD < rows {
+                    prefetch_run(src, start(r + AHEAD), inner);
+                }
+                let at = start(r);
+                out.extend_from_slice(&src[at..at + inner]);
+            }
+        },
+    )
 }
 
 /// What an op does with an index outside the tensor.

@@ -4,6 +4,8 @@ use super::dtypes::{ALL, STITCH};
 use super::gather::position;
 use super::units::{Unit, with_unit};
 use crate::args::ints;
+use crate::math::isa::prefetch_run;
+use crate::room::filled;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};
 use downpour_tensor::{Dims, Shape};
@@ -51,7 +53,10 @@ fn partition(ctx: &mut OpContext<'_>) -> Result<()> {
         let src = U::view(data)?;
         let mut parts: Vec<Vec<U>> = counts.iter().map(|c| Vec::with_capacity(c * row)).collect();
         for (i, &p) in to.iter().enumerate() {
-            parts[p as usize].extend_from_slice(&src[i * row..(i + 1) * row]);
+            match &src[i * row..(i + 1) * row] {
+                [one] => parts[p as usize].push(one.clone()),
+                many => parts[p as usize].extend_from_slice(many),
+            }
         }
         let shaped = parts.into_iter().zip(&counts).map(|(part, &count)| {
             let shape: Shape = std::iter::once(count).chain(rest.iter().copied()).collect();
@@ -112,27 +117,84 @@ fn stitch(ctx: &mut OpContext<'_>) -> Result<()> {
     let dtype = data0.dtype();
     ctx.check_alloc(dtype, &shape)?;
     let out = with_unit!(dtype, U => {
-        // Later rows win; rows nobody gives stay zero. Variants have no zero, so any given row
-        // stands in until the right one comes.
-        let total = shape.num_elements();
-        let mut out = match U::zeros(total) {
-            Ok(zeros) => zeros,
-            Err(e) => match data.iter().find_map(|d| U::view(d).ok()?.first().cloned()) {
-                Some(any) if flat.iter().map(Vec::len).sum::<usize>() >= rows => vec![any; total],
+        let views = data.iter().map(|d| U::view(d)).collect::<Result<Vec<&[U]>>>()?;
+        let given = flat.iter().map(Vec::len).sum::<usize>();
+        // Rows nobody gives stay zero. Variants have no zero, so any given row stands in.
+        let gap = match (U::zero(), shape.num_elements()) {
+            (Ok(zero), _) => Some(zero),
+            (Err(_), 0) => None,
+            (Err(e), _) => match views.iter().find_map(|v| v.first()) {
+                Some(any) if given >= rows => Some(any.clone()),
                 _ => return Err(e),
             },
         };
-        for (values, d) in flat.iter().zip(&data) {
-            let src = U::view(d)?;
-            for (j, &to) in values.iter().enumerate() {
-                let to = to as usize * row;
-                out[to..to + row].clone_from_slice(&src[j * row..(j + 1) * row]);
+        let out = match gap {
+            None => Vec::new(),
+            Some(gap) if given >= rows && row >= LONG_ROW => {
+                stitch_long(&flat, &views, rows, row, &gap)
             }
-        }
+            Some(gap) => {
+                let mut out = vec![gap; shape.num_elements()];
+                for (values, src) in flat.iter().zip(&views) {
+                    for (j, &to) in values.iter().enumerate() {
+                        let to = to as usize * row;
+                        out[to..to + row].clone_from_slice(&src[j * row..(j + 1) * row]);
+                    }
+                }
+                out
+            }
+        };
         U::tensor(dtype, out, shape)?
     });
     ctx.set_output(0, out);
     Ok(())
+}
+
+/// Elements of a row from which looking up where it comes from is worth its while.
+const LONG_ROW: usize = 4;
+
+/// Elements below which a copy is not worth splitting.
+const GRAIN: usize = 64 << 10;
+
+/// Rows that are asked for before they are copied.
+const AHEAD: usize = 8;
+
+/// Writes `rows` rows in order, each from the last place that gives it: nothing is zeroed first, and
+/// parts can be written in parallel.
+fn stitch_long<U: Unit>(
+    flat: &[Vec<i64>],
+    views: &[&[U]],
+    rows: usize,
+    row: usize,
+    gap: &U,
+) -> Vec<U> {
+    const NOBODY: (usize, usize) = (usize::MAX, 0);
+    let mut source = vec![NOBODY; rows];
+    for (i, values) in flat.iter().enumerate() {
+        for (j, &to) in values.iter().enumerate() {
+            source[to as usize] = (i, j * row);
+        }
+    }
+    filled(
+        Vec::new(),
+        rows * row,
+        row,
+        GRAIN.div_ceil(row),
+        |first, out| {
+            let end = first + out.missing() / row;
+            for (r, &(i, at)) in source[first..end].iter().enumerate() {
+                if let Some(&(i, at)) = source.get(first + r + AHEAD)
+                    && let Some(src) = views.get(i)
+                {
+                    prefetch_run(src, at, row);
+                }
+                match views.get(i) {
+                    Some(src) => out.extend_from_slice(&src[at..at + row]),
+                    None => out.repeat(gap, row),
+                }
+            }
+        },
+    )
 }
 
 #[cfg(test)]
@@ -196,5 +258,56 @@ mod tests {
                 .message
                 .starts_with("indices[1] is out of range")
         );
+    }
+
+    #[test]
+    fn long_rows_are_stitched_as_short_ones_are() {
+        let attrs = [("T", DType::Float.into()), ("N", 2.into())];
+        // Row 3 is given twice, row 1 by nobody, and one input has more rows than are named apart.
+        let (a, b) = (vec![3i32, 0, 3], vec![2i32, 0]);
+        let long = |ids: &[i32], salt: f32| -> Tensor {
+            let values = (0..ids.len() * 5).map(|i| i as f32 + salt).collect();
+            Tensor::from_vec(values, [ids.len(), 5]).unwrap()
+        };
+        let inputs = vec![
+            Tensor::vector(a.clone()),
+            Tensor::vector(b.clone()),
+            long(&a, 0.0),
+            long(&b, 100.0),
+        ];
+        let out = run_op("DynamicStitch", inputs, &attrs).unwrap().remove(0);
+        assert_eq!(out.dims(), [4, 5]);
+        let row = |from: f32| (0..5).map(move |i| from + i as f32);
+        let want: Vec<f32> = row(105.0)
+            .chain([0.0; 5])
+            .chain(row(100.0))
+            .chain(row(10.0))
+            .collect();
+        assert_eq!(out.as_slice::<f32>().unwrap(), want);
+        let none = || Tensor::vector(Vec::<i32>::new());
+        let empty = || Tensor::from_vec(Vec::<f32>::new(), [0, 5]).unwrap();
+        let out = run_op(
+            "DynamicStitch",
+            vec![none(), none(), empty(), empty()],
+            &attrs,
+        );
+        assert_eq!(out.unwrap()[0].dims(), [0, 5]);
+    }
+
+    #[test]
+    fn a_large_stitch_is_the_inverse_of_its_partition() {
+        let (rows, row) = (20_000, 16);
+        let data: Vec<f32> = (0..rows * row).map(|i| i as f32).collect();
+        let data = Tensor::from_vec(data, [rows, row]).unwrap();
+        let parts = Tensor::vector((0..rows).map(|i| (i * 7 % 3) as i32).collect());
+        let places = Tensor::vector((0..rows as i32).collect());
+        let deal = |t: &Tensor| {
+            let attrs = [("T", t.dtype().into()), ("num_partitions", 3.into())];
+            run_op("DynamicPartition", vec![t.clone(), parts.clone()], &attrs).unwrap()
+        };
+        let inputs = deal(&places).into_iter().chain(deal(&data)).collect();
+        let attrs = [("T", DType::Float.into()), ("N", 3.into())];
+        let out = run_op("DynamicStitch", inputs, &attrs).unwrap();
+        assert!(out[0].as_slice::<f32>().unwrap() == data.as_slice::<f32>().unwrap());
     }
 }

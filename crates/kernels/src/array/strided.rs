@@ -5,8 +5,9 @@
 //! of the strided side (see [`Walk::fits`]); the loops then use slices, never unchecked indices.
 
 use super::units::Unit;
+use crate::room::{Filler, filled};
 use downpour_graph::{Result, Status};
-use downpour_runtime::{OpContext, parallel_for, parallel_ranges};
+use downpour_runtime::{OpContext, parallel_for};
 use downpour_tensor::{DType, Dims, Shape, Tensor};
 use smallvec::{SmallVec, smallvec};
 
@@ -127,56 +128,37 @@ pub(crate) fn collect<U: Unit>(src: &[U], walk: &Walk, mut out: Vec<U>) -> Resul
     walk.check(src.len())?;
     let inner = walk.sizes[walk.sizes.len() - 1];
     let transposition = walk.is_transposition();
-    if out.is_empty()
-        && (transposition || total >= 2 * GRAIN)
+    if transposition
+        && out.is_empty()
         && let Ok(zeros) = U::zeros(total)
     {
         out = zeros;
-        if transposition {
-            transpose(src, walk, &mut out);
-        } else {
-            parallel_ranges(&mut out, inner, GRAIN.div_ceil(inner), |first, rows| {
-                read(src, walk, first, rows);
-            });
-        }
+        transpose(src, walk, &mut out);
         return Ok(out);
     }
-    let stride = walk.strides[walk.strides.len() - 1];
-    walk.runs(0, total / inner, |at| match stride {
-        1 => out.extend_from_slice(&src[at as usize..at as usize + inner]),
-        0 => out.resize(out.len() + inner, src[at as usize].clone()),
-        s if s > 0 => out.extend(
-            src[at as usize..]
-                .iter()
-                .step_by(s as usize)
-                .take(inner)
-                .cloned(),
-        ),
-        s => out.extend((0..inner as isize).map(|i| src[(at + i * s) as usize].clone())),
-    });
-    Ok(out)
+    Ok(filled(
+        out,
+        total,
+        inner,
+        GRAIN.div_ceil(inner),
+        |first, out| {
+            read(src, walk, first, out);
+        },
+    ))
 }
 
 /// Fills whole innermost runs, starting with run `first`.
-fn read<U: Unit>(src: &[U], walk: &Walk, first: usize, out: &mut [U]) {
+fn read<U: Unit>(src: &[U], walk: &Walk, first: usize, out: &mut Filler<'_, U>) {
     let inner = walk.sizes[walk.sizes.len() - 1];
     let stride = walk.strides[walk.strides.len() - 1];
-    let mut chunks = out.chunks_exact_mut(inner);
-    let rows = chunks.len();
-    walk.runs(first, rows, |at| {
-        let Some(chunk) = chunks.next() else { return };
-        match stride {
-            1 => chunk.clone_from_slice(&src[at as usize..at as usize + inner]),
-            0 => chunk.fill(src[at as usize].clone()),
-            s if s > 0 => {
-                let from = src[at as usize..].iter().step_by(s as usize);
-                chunk.iter_mut().zip(from).for_each(|(o, v)| *o = v.clone());
-            }
-            s => chunk
-                .iter_mut()
-                .enumerate()
-                .for_each(|(i, o)| *o = src[(at + i as isize * s) as usize].clone()),
+    walk.runs(first, out.missing() / inner, |at| match stride {
+        1 => out.extend_from_slice(&src[at as usize..at as usize + inner]),
+        0 => out.repeat(&src[at as usize], inner),
+        s if s > 0 => {
+            let from = src[at as usize..].iter().step_by(s as usize);
+            out.extend(from.take(inner).cloned());
         }
+        s => out.extend((0..inner as isize).map(|i| src[(at + i * s) as usize].clone())),
     });
 }
 

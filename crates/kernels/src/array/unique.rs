@@ -5,7 +5,7 @@
 
 use super::dtypes::{LIST_DIFF, UNIQUE};
 use super::units::{Unit, with_unit};
-use crate::args::{axis as wrap, int_tensor, ints};
+use crate::args::{axis as wrap, ints};
 use crate::types::INDEX;
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
@@ -90,11 +90,14 @@ fn bits<U: Copy + Into<u64>>(values: &[U]) -> Vec<Option<Key>> {
 }
 
 /// First occurrences in order, and which of them each entry is.
-fn distinct<K: Eq + Hash>(keys: impl Iterator<Item = Option<K>>) -> (Vec<usize>, Vec<i64>) {
-    let mut seen: HashMap<K, i64> = HashMap::new();
+type Distinct = (Vec<u32>, Vec<u32>);
+
+/// The entries of `keys`, of which there are fewer than 2³².
+fn distinct<K: Eq + Hash>(keys: impl Iterator<Item = Option<K>>) -> Distinct {
+    let mut seen: HashMap<K, u32> = HashMap::new();
     let (mut firsts, mut index) = (Vec::new(), Vec::new());
-    for (i, key) in keys.enumerate() {
-        let next = firsts.len() as i64;
+    for (i, key) in (0u32..).zip(keys) {
+        let next = firsts.len() as u32;
         let at = match key {
             Some(key) => *seen.entry(key).or_insert(next),
             None => next,
@@ -110,33 +113,47 @@ fn distinct<K: Eq + Hash>(keys: impl Iterator<Item = Option<K>>) -> (Vec<usize>,
 /// The same for integers, of which sparse gradients bring many: a flat table of places, twice as
 /// large as can be needed. Its hash differs from call to call, so that nobody can choose values that
 /// collide.
-fn distinct_numbers<U: Copy + Eq + Into<u64>>(values: &[U]) -> (Vec<usize>, Vec<i64>) {
-    const FREE: usize = usize::MAX;
+fn distinct_numbers<U: Copy + Eq + Into<u64>>(values: &[U]) -> Distinct {
+    const FREE: u32 = u32::MAX;
     let bits = (2 * values.len())
         .next_power_of_two()
         .max(2)
         .trailing_zeros();
     let mask = (1usize << bits) - 1;
     let multiplier = RandomState::new().hash_one(0) | 1;
+    // Where each value came first.
     let mut table = vec![FREE; 1 << bits];
-    let (mut firsts, mut index) = (Vec::new(), Vec::with_capacity(values.len()));
-    for (i, &value) in values.iter().enumerate() {
+    let mut firsts = Vec::new();
+    let mut index: Vec<u32> = Vec::with_capacity(values.len());
+    for (i, &value) in (0u32..).zip(values) {
         let hash = (value.into() ^ multiplier >> 32).wrapping_mul(multiplier);
         let mut slot = (hash >> (64 - bits)) as usize;
         let at = loop {
             match table[slot] {
                 FREE => {
-                    table[slot] = firsts.len();
+                    table[slot] = i;
                     firsts.push(i);
-                    break firsts.len() - 1;
+                    break firsts.len() as u32 - 1;
                 }
-                at if values[firsts[at]] == value => break at,
+                // An entry's first occurrence has its index already.
+                first if values[first as usize] == value => break index[first as usize],
                 _ => slot = (slot + 1) & mask,
             }
         };
-        index.push(at as i64);
+        index.push(at);
     }
     (firsts, index)
+}
+
+/// Numbers of entries as an index tensor.
+fn index_tensor(dtype: DType, values: &[u32]) -> Result<Tensor> {
+    if dtype == DType::Int64 {
+        return Ok(Tensor::vector(
+            values.iter().map(|&v| v.into()).collect::<Vec<i64>>(),
+        ));
+    }
+    // Fewer than 2³¹ entries, so each fits.
+    Ok(Tensor::vector(values.iter().map(|&v| v as i32).collect()))
 }
 
 fn unique(b: &KernelBuilder<'_>) -> Result<Built> {
@@ -150,6 +167,7 @@ fn unique(b: &KernelBuilder<'_>) -> Result<Built> {
             dims[axis],
             dims[axis + 1..].iter().product::<usize>(),
         );
+        check_count(n)?;
         let (firsts, index) = if outer == 1 && inner == 1 {
             match x.dtype() {
                 DType::Int32 | DType::UInt32 => distinct_numbers(u32::view(x)?),
@@ -169,16 +187,23 @@ fn unique(b: &KernelBuilder<'_>) -> Result<Built> {
         let mut shape = dims.clone();
         shape[axis] = firsts.len();
         let y = picked(x, &firsts, outer, n, inner, shape.into())?;
-        let mut counts = vec![0i64; firsts.len()];
-        index.iter().for_each(|&i| counts[i as usize] += 1);
         ctx.set_output(0, y);
-        ctx.set_output(1, int_tensor(out_idx, index, [n])?);
+        ctx.set_output(1, index_tensor(out_idx, &index)?);
         if ctx.num_outputs() > 2 {
-            let k = counts.len();
-            ctx.set_output(2, int_tensor(out_idx, counts, [k])?);
+            let mut counts = vec![0u32; firsts.len()];
+            index.iter().for_each(|&i| counts[i as usize] += 1);
+            ctx.set_output(2, index_tensor(out_idx, &counts)?);
         }
         Ok(())
     })
+}
+
+/// Refuses more entries than an int32 can number.
+fn check_count(n: usize) -> Result<()> {
+    if i32::try_from(n).is_err() {
+        return invalid("unique does not support input tensors larger than 2147483647 elements");
+    }
+    Ok(())
 }
 
 fn unique_axis(ctx: &OpContext<'_>) -> Result<usize> {
@@ -203,7 +228,7 @@ fn unique_axis(ctx: &OpContext<'_>) -> Result<usize> {
 /// The entries `at` of the middle of three dimensions.
 fn picked(
     x: &Tensor,
-    at: &[usize],
+    at: &[u32],
     outer: usize,
     n: usize,
     inner: usize,
@@ -212,8 +237,12 @@ fn picked(
     with_unit!(x.dtype(), U => {
         let src = U::view(x)?;
         let mut out = Vec::with_capacity(shape.num_elements());
+        if outer == 1 && inner == 1 {
+            out.extend(at.iter().map(|&i| src[i as usize].clone()));
+            return U::tensor(x.dtype(), out, shape);
+        }
         for o in 0..outer {
-            for i in at {
+            for i in at.iter().map(|&i| i as usize) {
                 out.extend_from_slice(&src[(o * n + i) * inner..(o * n + i + 1) * inner]);
             }
         }
@@ -231,16 +260,17 @@ fn list_diff(b: &KernelBuilder<'_>) -> Result<Built> {
         if y.rank() != 1 {
             return invalid("y should be a 1D vector.");
         }
+        check_count(x.num_elements())?;
         let without: std::collections::HashSet<Key> = keys(y)?.into_iter().flatten().collect();
-        let kept: Vec<usize> = (keys(x)?.iter().enumerate())
+        let kept: Vec<u32> = (0u32..)
+            .zip(&keys(x)?)
             .filter(|(_, k)| k.as_ref().is_none_or(|k| !without.contains(k)))
             .map(|(i, _)| i)
             .collect();
         let n = kept.len();
         let out = picked(x, &kept, 1, x.num_elements(), 1, [n].into())?;
         ctx.set_output(0, out);
-        let index = kept.into_iter().map(|i| i as i64).collect();
-        ctx.set_output(1, int_tensor(out_idx, index, [n])?);
+        ctx.set_output(1, index_tensor(out_idx, &kept)?);
         Ok(())
     })
 }

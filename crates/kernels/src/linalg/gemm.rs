@@ -55,6 +55,9 @@ impl<'a, T> Matrix<'a, T> {
 /// Rows of the right operand in one block: a panel of that many rows stays in the first cache.
 const DEPTH: usize = 256;
 
+/// The same where a row is at most one vector.
+const NARROW_DEPTH: usize = 1024;
+
 /// Elements of the left operand in one block: half of a 2 MiB second-level cache.
 const LEFT_BLOCK: usize = 256 << 10;
 
@@ -101,8 +104,27 @@ pub(crate) fn multiply_into<T: Tiled>(
         c.fill(MaybeUninit::new(T::default()));
         return;
     }
+    if is_better_turned(&a, &b) {
+        let turned = product(Vec::new(), b.transpose(), a.transpose(), parallel);
+        return T::kernel().transpose_into((&turned, a.rows), (c, b.cols), b.cols, a.rows);
+    }
     // SAFETY: `c` has room for the product, exclusively ours.
     unsafe { run(c.as_mut_ptr().cast(), a, b, false, parallel) }
+}
+
+/// Rows of the left operand from which they fill panels well.
+const TURN_ROWS: usize = 48;
+
+/// Whether to compute `bᵀ·aᵀ` and turn that around: a transposed right operand has to be copied
+/// element by element, which for few rows on the left costs more than the product's own transposition.
+/// The sums are the same, bit for bit.
+fn is_better_turned<T>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) -> bool {
+    let work = (a.rows * b.cols).saturating_mul(a.cols);
+    b.col_stride != 1
+        && b.row_stride == 1
+        && a.rows >= TURN_ROWS
+        && b.cols >= 2 * a.rows
+        && work >= PARALLEL_WORK
 }
 
 /// `c = a·b`, or `c += a·b`, with `c` dense and row-major. Splits over threads when `parallel`
@@ -189,7 +211,10 @@ unsafe fn block<T: Tiled>(
     accumulate: bool,
 ) {
     let kernel = T::kernel();
-    let depth = a.cols.min(DEPTH);
+    // So few columns that rows of the right operand are read where they are: what a vector reads past
+    // the end of one is dropped with the columns past the last.
+    let narrow = b.col_stride == 1 && n <= kernel.lanes;
+    let depth = a.cols.min(if narrow { NARROW_DEPTH } else { DEPTH });
     // A left operand that is not read along its rows is copied so that it is, tile by tile,
     // unless it is read only a few times anyway.
     let copy_left = a.col_stride != 1 && cols.len() > kernel.width;
@@ -197,8 +222,14 @@ unsafe fn block<T: Tiled>(
     let mut panel: Vec<T> = Vec::with_capacity(depth * kernel.width);
     let mut left: Vec<T> = Vec::new();
     let (mut at, mut out_at) = (Vec::new(), Vec::new());
-    for k0 in (0..a.cols).step_by(DEPTH) {
-        let ks = k0..(k0 + DEPTH).min(a.cols);
+    // Rows after which a vector would read past the end of the data are copied after all.
+    let whole = (b.data.len() + b.row_stride).saturating_sub(kernel.lanes) / b.row_stride.max(1);
+    let mut k0 = 0;
+    while k0 < a.cols {
+        let mut ks = k0..(k0 + depth).min(a.cols);
+        if narrow && k0 < whole {
+            ks.end = ks.end.min(whole);
+        }
         for r0 in rows.clone().step_by(height) {
             let rs = r0..(r0 + height).min(rows.end);
             let (a_data, step): (&[T], usize) = if copy_left {
@@ -217,8 +248,8 @@ unsafe fn block<T: Tiled>(
             }));
             for c0 in cols.clone().step_by(kernel.width) {
                 let cs = c0..(c0 + kernel.width).min(cols.end);
-                let direct =
-                    b.col_stride == 1 && rs.len() <= kernel.rows && cs.len() == kernel.width;
+                let wide = b.col_stride == 1 && rs.len() <= kernel.rows && cs.len() == kernel.width;
+                let direct = wide || (narrow && ks.end <= whole);
                 let (b_data, stride): (&[T], usize) = if direct {
                     (&b.data[ks.start * b.row_stride + cs.start..], b.row_stride)
                 } else {
@@ -244,6 +275,7 @@ unsafe fn block<T: Tiled>(
                 unsafe { kernel.run_at(&sweep, c, accumulate || k0 > 0) };
             }
         }
+        k0 = ks.end;
     }
 }
 
@@ -362,6 +394,11 @@ mod tests {
             (300, 200, 7),
             (11, 520, 33),
             (2, 0, 3),
+            (70, 100, 200),
+            (49, 129, 98),
+            (5, 2100, 16),
+            (9, 1, 10),
+            (9, 2, 1),
         ] {
             let a: Vec<f32> = (0..m * k).map(|i| ((i * 7) % 13) as f32 - 6.0).collect();
             let b: Vec<f32> = (0..k * n).map(|i| ((i * 5) % 11) as f32 - 5.0).collect();

@@ -2,6 +2,8 @@
 //! f32 and rounded once.
 
 use crate::args::ints;
+use crate::math::isa::prefetch_run;
+use crate::room::filled;
 use crate::types::{INDEX, NUMBERS, REALS, with_type};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, parallel_ranges};
@@ -214,6 +216,9 @@ fn sorted(b: &KernelBuilder<'_>, op: Reduction) -> Result<Built> {
     })
 }
 
+/// Rows that are asked for before they are added up.
+const AHEAD: usize = 8;
+
 /// Elements that are worth a thread of their own.
 const GRAIN: usize = 32 << 10;
 
@@ -360,17 +365,24 @@ fn gathered<T: Number>(
     };
     let row: usize = shape[1..].iter().product();
     ctx.check_alloc(T::DTYPE, &shape)?;
-    let mut out = vec![start; shape.num_elements()];
     let src = data.as_slice::<T>()?;
+    let total = shape.num_elements();
+    let segments = ids.iter().enumerate().filter_map(|(r, &id)| {
+        // Negative ids drop their row.
+        usize::try_from(id).ok().map(|id| (r, id))
+    });
+    // Where most segments have a row, as after `Unique`, they begin with it and are not set first.
+    let (mut out, rest) = if row >= 8 && ids.len() >= total / row / 2 {
+        begun(src, segments, row, total, start, op)
+    } else {
+        (vec![start; total], segments.collect())
+    };
     // Each part looks through all ids, which is little beside adding up rows of some length.
-    let work = if row < 8 { 0 } else { src.len() };
+    let work = if row < 8 { 0 } else { rest.len() * row };
     each_part(&mut out, row, work, |first, rows| {
         let count = rows.len() / row;
-        for (r, &id) in ids.iter().enumerate() {
-            let mine = usize::try_from(id)
-                .ok()
-                .and_then(|id| id.checked_sub(first));
-            if let Some(id) = mine.filter(|id| *id < count) {
+        for &(r, id) in &rest {
+            if let Some(id) = id.checked_sub(first).filter(|id| *id < count) {
                 fold(
                     &mut rows[id * row..(id + 1) * row],
                     &src[r * row..(r + 1) * row],
@@ -380,6 +392,49 @@ fn gathered<T: Number>(
         }
     });
     Ok(Tensor::from_vec(out, shape)?)
+}
+
+/// Segments that hold what their first row makes of `start`, and the rows that are left with their
+/// segments, in order.
+fn begun<T: Number>(
+    src: &[T],
+    ids: impl Iterator<Item = (usize, usize)>,
+    row: usize,
+    total: usize,
+    start: T,
+    op: Reduction,
+) -> (Vec<T>, Vec<(usize, usize)>) {
+    const NONE: usize = usize::MAX;
+    let mut firsts = vec![NONE; total / row];
+    let mut rest = Vec::new();
+    for (r, id) in ids {
+        if firsts[id] == NONE {
+            firsts[id] = r;
+        } else {
+            rest.push((r, id));
+        }
+    }
+    let grain = GRAIN.div_ceil(row);
+    let out = filled(Vec::new(), total, row, grain, |first, out| {
+        let end = first + out.missing() / row;
+        for (i, &r) in firsts[first..end].iter().enumerate() {
+            if let Some(&r) = firsts.get(first + i + AHEAD) {
+                prefetch_run(src, r.saturating_mul(row), row);
+            }
+            if r == NONE {
+                out.repeat(&start, row);
+                continue;
+            }
+            let values = src[r * row..(r + 1) * row].iter();
+            match op {
+                Reduction::Sum | Reduction::Mean => out.extend(values.map(|v| start.plus(*v))),
+                Reduction::Prod => out.extend(values.map(|v| start.times(*v))),
+                Reduction::Max => out.extend(values.map(|v| v.max(start))),
+                Reduction::Min => out.extend(values.map(|v| v.min(start))),
+            }
+        }
+    });
+    (out, rest)
 }
 
 #[cfg(test)]
@@ -455,5 +510,36 @@ mod tests {
             "{}",
             e.message
         );
+    }
+
+    #[test]
+    fn long_rows_give_the_sums_that_short_ones_give() {
+        // Segment 1 is empty, 2 has three rows, one row is dropped; a negative zero is a zero.
+        let ids = vec![2i32, 0, -1, 2, 3, 2];
+        let value = |r: usize, c: usize| match (r, c) {
+            (4, 0) => -0.0,
+            (1, 1) => f32::NAN,
+            _ => (r * 10 + c) as f32 - 20.0,
+        };
+        for op in ["Sum", "Prod", "Max", "Min"] {
+            let run = |row: usize| {
+                let values = (0..6).flat_map(|r| (0..row).map(move |c| value(r, c)));
+                let data = Tensor::from_vec(values.collect::<Vec<f32>>(), [6, row]).unwrap();
+                let attrs = [
+                    ("T", DType::Float.into()),
+                    ("Tindices", DType::Int32.into()),
+                ];
+                let inputs = vec![data, Tensor::vector(ids.clone()), Tensor::scalar(4i32)];
+                let op = format!("UnsortedSegment{op}");
+                let out = run_op(&op, inputs, &attrs).unwrap().remove(0);
+                out.as_slice::<f32>().unwrap().to_vec()
+            };
+            let (short, long) = (run(7), run(9));
+            let bits = |v: &[f32]| v.iter().map(|x| x.to_bits()).collect::<Vec<_>>();
+            for r in 0..4 {
+                let (short, long) = (&short[r * 7..(r + 1) * 7], &long[r * 9..r * 9 + 7]);
+                assert_eq!(bits(short), bits(long), "{op} {r}");
+            }
+        }
     }
 }
