@@ -21,6 +21,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.dirname(HERE)]
 
 import native  # noqa: E402
+import native_models  # noqa: E402
 import servers  # noqa: E402
 
 # design's "first" and "goal", as ratios.
@@ -159,8 +160,9 @@ def show(r):
     goals = "%gx / %gx" % target if target else ""
     cpu = r.get("cpu_ms")
     cpu = " / ".join("%.3g" % sum(cpu[side].values()) for side in native.SIDES) if cpu else ""
+    noisy = "  (others took %.0f %% of the machine)" % (100 * r["disturbance"]) if r.get("disturbance", 0) >= 0.1 else ""
     return "%-28s %12.2f %12.2f %-8s %6.2fx  %-11s  %-16s %.4g..%.4g / %.4g..%.4g" % (
-        r["row"], r["ours"], r["theirs"], r["unit"], r["ratio"], goals, cpu, *r["ours_spread"], *r["theirs_spread"])
+        r["row"], r["ours"], r["theirs"], r["unit"], r["ratio"], goals, cpu, *r["ours_spread"], *r["theirs_spread"]) + noisy
 
 
 def chosen(patterns, known):
@@ -190,6 +192,24 @@ def run_rows(bench, names, known, note):
     return failed
 
 
+def look_into(bench):
+    import profile_row
+    import scaling
+    try:
+        for row in filter(None, (bench.options.profile, bench.options.counts)):
+            if row.partition(":")[0] not in native_models.ROWS:
+                raise native.Failed("no such native row: %s (there are: %s)" % (row, ", ".join(native_models.ROWS)))
+        if bench.options.profile:
+            profile_row.profile(bench, bench.options.profile)
+        if bench.options.counts:
+            profile_row.counts(bench, bench.options.counts)
+        if bench.options.scaling:
+            bench.machine = machine()
+            scaling.run(bench, bench.options.scaling)
+    except native.Failed as e:
+        sys.exit(str(e))
+
+
 def main():
     root = os.path.join(HERE, "..", "..")
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
@@ -203,8 +223,13 @@ def main():
     p.add_argument("--json", action="store_true", help="one JSON object a row instead of the table")
     p.add_argument("--no-save", dest="save", action="store_const", const=None, default=os.path.join(root, "benches", "results.jsonl"),
                    help="do not append the rows to benches/results.jsonl")
+    p.add_argument("--profile", metavar="ROW", help="write where a native row's time goes: target/bench/ROW.svg and ROW.json")
+    p.add_argument("--counts", metavar="ROW", help="print what a step of a native row asks of the system: calls, wake-ups, packets")
+    p.add_argument("--scaling", metavar="PART", nargs="?", const="all", help="measure how a step's cost grows (workers, variables, size, table) and write docs/scaling.md")
     options = p.parse_args()
     options.server, options.native = os.path.abspath(options.server), os.path.abspath(options.native)
+    if options.profile or options.counts or options.scaling:
+        return look_into(Bench(options))
     import tensorflow.compat.v1 as tf
     tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.FATAL)

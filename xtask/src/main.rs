@@ -56,6 +56,10 @@ usage: cargo xtask <command>
                         the dashboard of a job that trains, in headless Chromium
   bench [--row PATTERN] [--json] [--rounds N] [--seconds S] [--no-save] [--smoke]
                         our numbers beside TensorFlow's, in the same run; appended to benches/results.jsonl
+  bench --profile ROW   a flame graph of all tasks and one step's timeline, to target/bench
+  bench --counts ROW    what a step asks of the system: calls, wake-ups, packets, bytes
+  bench --scaling [PART]
+                        cost as workers, variables and tables grow, to docs/scaling.md
   fuzz [--seconds N] [--target NAME]
                         every decoder's fuzz target, for a bounded time each
   proto                 regenerates the committed protobuf code of crates/wire
