@@ -124,7 +124,7 @@ impl Replica {
         session: &mut MonitoredSession,
         feeds: &[(&Output, Tensor)],
     ) -> Result<Taken> {
-        self.attend(session)?;
+        self.attend(session, feeds)?;
         let stop = session.coordinator().clone();
         session.on_session(|session| {
             loop {
@@ -168,10 +168,18 @@ impl Replica {
         self.losses
     }
 
-    /// Lets hooks see a step now and then.
-    fn attend(&mut self, session: &mut MonitoredSession) -> Result<()> {
+    /// Lets hooks see a step now and then, with the same feeds.
+    fn attend(
+        &mut self,
+        session: &mut MonitoredSession,
+        feeds: &[(&Output, Tensor)],
+    ) -> Result<()> {
         if self.attended.is_none_or(|at| at.elapsed() >= ATTEND) {
-            session.step().fetch(&self.parts.version)?;
+            let step = session.step();
+            let step = feeds
+                .iter()
+                .fold(step, |step, (at, value)| step.feed(at, value));
+            step.fetch(&self.parts.version)?;
             self.attended = Some(Instant::now());
         }
         Ok(())

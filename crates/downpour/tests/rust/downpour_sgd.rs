@@ -1,0 +1,277 @@
+//! Downpour SGD on clusters of one process: replicas that die, come late, lag behind.
+
+use downpour::train::shards::{Division, Shards};
+use downpour::train::staleness::{Bound, Read, check};
+use downpour::train::{
+    DownpourSgd, DownpourTraining, GradientDescent, MonitoredSession, Replica, ShardBatches,
+    Supervision, global_step,
+};
+use downpour::{DType, Draws, Graph, Init, LocalCluster, Output, SessionOptions, Tensor};
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Mutex, mpsc};
+use std::time::Duration;
+
+const LEASE: Duration = Duration::from_millis(600);
+
+struct Worker {
+    x: Output,
+    training: DownpourTraining,
+    shards: Shards,
+}
+
+const EXAMPLES: u64 = 200;
+const PORTION: u64 = 20;
+const EPOCHS: u64 = 3;
+
+/// `mean` descends to the mean of what the replicas are fed.
+fn build(task: usize, settings: &DownpourSgd) -> Worker {
+    let g = Graph::new();
+    let (step, mean, shards) = g.with_device("/job:ps/task:0", || {
+        let mean = g.variable("mean").init(Init::value(0.0f32)).build();
+        let division = Division::new(EXAMPLES, PORTION).epochs(EPOCHS);
+        let shards = Shards::new(&g, "shards", division).lease(LEASE);
+        (global_step(&g), mean, shards)
+    });
+    g.with_device(&format!("/job:worker/task:{task}"), || {
+        let x = g.placeholder("x", DType::Float, [None]);
+        let loss = (&*mean - &x).square().mean(());
+        let training = settings.minimize(&GradientDescent::new(0.01), &loss, &step);
+        Worker {
+            x,
+            training: training.unwrap(),
+            shards,
+        }
+    })
+}
+
+fn open(cluster: &LocalCluster, task: usize, worker: &Worker) -> MonitoredSession {
+    let own = format!("/job:worker/task:{task}");
+    let options = SessionOptions::new().device_filters(["/job:ps".to_owned(), own]);
+    Supervision::new(&cluster.workers()[task], worker.training.graph())
+        .chief(task == 0)
+        .options(options)
+        .patience(Duration::from_secs(60))
+        .hook(worker.training.hook())
+        .open()
+        .unwrap()
+}
+
+fn step(replica: &mut Replica, session: &mut MonitoredSession, worker: &Worker) -> Read {
+    let x = Tensor::vector(vec![1.0f32, 2.0]);
+    replica.step(session, &[(&worker.x, x)]).unwrap().read
+}
+
+/// Trains on what the books give, until all is done, or dies after so many steps. What it saw.
+fn live(cluster: &LocalCluster, task: usize, dies_after: usize, seen: &[AtomicU64]) {
+    let settings = DownpourSgd::new(4, task)
+        .fetch_every(2)
+        .push_every(3)
+        .lease(LEASE);
+    let worker = build(task, &settings);
+    let mut session = open(cluster, task, &worker);
+    let mut replica = worker.training.replica();
+    let mut batches = ShardBatches::new(worker.shards.reader(task), 6, 9);
+    for taken in 0.. {
+        let Some(batch) = batches.next(&mut session, &mut replica).unwrap() else {
+            break;
+        };
+        if taken == dies_after {
+            // Without a word: its leases, its portion and what it accrued are left behind.
+            return;
+        }
+        for i in &batch {
+            seen[*i].fetch_add(1, Ordering::Relaxed);
+        }
+        let x = Tensor::vector(batch.into_iter().map(|i| i as f32).collect());
+        replica.step(&mut session, &[(&worker.x, x)]).unwrap();
+    }
+    session.close().unwrap();
+}
+
+#[test]
+fn whoever_dies_whenever_every_example_of_each_epoch_is_learned_from() {
+    for seed in 0..3 {
+        let mut draws = Draws::new(seed);
+        let cluster = LocalCluster::start(1, 4).unwrap();
+        let seen: Vec<AtomicU64> = (0..EXAMPLES).map(|_| AtomicU64::new(0)).collect();
+        // Anyone but the last may die, at any batch; some come back.
+        let deaths: Vec<usize> = (0..3).map(|_| draws.below(30)).collect();
+        let returns: Vec<bool> = (0..3).map(|_| draws.below(2) == 0).collect();
+        std::thread::scope(|scope| {
+            let (cluster, seen) = (&cluster, &seen);
+            for (task, (death, returns)) in deaths.iter().zip(&returns).enumerate() {
+                scope.spawn(move || {
+                    live(cluster, task, *death, seen);
+                    if *returns {
+                        live(cluster, task, usize::MAX, seen);
+                    }
+                });
+            }
+            scope.spawn(move || live(cluster, 3, usize::MAX, seen));
+        });
+        let worker = build(3, &DownpourSgd::new(4, 3));
+        let mut session = open(&cluster, 3, &worker);
+        let books = worker.shards.books(&session.raw().unwrap()).unwrap();
+        let counts = books.counts();
+        let about = format!("seed {seed}: {deaths:?} {returns:?} {counts:?}");
+        assert!(books.is_over() && books.epochs_done() == EPOCHS, "{about}");
+        let portions = EPOCHS * EXAMPLES / PORTION;
+        assert_eq!(counts.completed, portions, "{about}");
+        assert_eq!(counts.issued, portions + counts.reissued, "{about}");
+        assert!(counts.reissued > 0, "{about}");
+        let seen: Vec<u64> = seen.iter().map(|n| n.load(Ordering::Relaxed)).collect();
+        assert!(seen.iter().all(|n| *n >= EPOCHS), "{about} {seen:?}");
+        // What came more often was in a portion that was handed out again.
+        let more = seen.iter().sum::<u64>() - EPOCHS * EXAMPLES;
+        assert!(more <= counts.reissued * PORTION, "{about} {seen:?}");
+    }
+}
+
+#[test]
+fn no_step_reads_a_model_older_than_the_bound() {
+    for (bound, seed) in [(0, 1), (2, 2), (5, 3)] {
+        let cluster = LocalCluster::start(1, 3).unwrap();
+        let log = Mutex::new(Vec::new());
+        std::thread::scope(|scope| {
+            let (cluster, log) = (&cluster, &log);
+            for task in 0..3usize {
+                scope.spawn(move || {
+                    let settings = DownpourSgd::new(3, task).bound(Bound::Steps(bound));
+                    let worker = build(task, &settings.push_every(1 + bound.min(2)));
+                    let mut session = open(cluster, task, &worker);
+                    let mut replica = worker.training.replica();
+                    let mut draws = Draws::new(seed * 10 + task as u64);
+                    for _ in 0..30 {
+                        // Each is sometimes slow, the last one mostly.
+                        if draws.below(3) < task {
+                            std::thread::sleep(Duration::from_micros(draws.below(3000) as u64));
+                        }
+                        let read = step(&mut replica, &mut session, &worker);
+                        log.lock().unwrap().push(read);
+                    }
+                    replica.flush(&mut session).unwrap();
+                    session.close().unwrap();
+                });
+            }
+        });
+        let log = log.into_inner().unwrap();
+        assert_eq!(log.len(), 90);
+        check(&log, Bound::Steps(bound)).unwrap_or_else(|e| panic!("seed {seed}: {e}"));
+    }
+}
+
+#[test]
+fn without_a_bound_nobody_waits_and_the_log_shows_it() {
+    let cluster = LocalCluster::start(1, 2).unwrap();
+    let (begun, has_begun) = mpsc::channel::<()>();
+    let (done, is_done) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let cluster = &cluster;
+        scope.spawn(move || {
+            let worker = build(0, &DownpourSgd::new(2, 0));
+            let mut session = open(cluster, 0, &worker);
+            let mut replica = worker.training.replica();
+            step(&mut replica, &mut session, &worker);
+            begun.send(()).unwrap();
+            // Stands still while the other goes on.
+            is_done.recv().unwrap();
+            step(&mut replica, &mut session, &worker);
+            replica.flush(&mut session).unwrap();
+            let staleness = worker.training.staleness(&session.raw().unwrap()).unwrap();
+            assert_eq!((staleness[0].updates, staleness[1].updates), (2, 20));
+            // What it had fetched before it stood still lacked the other's steps.
+            assert!(staleness[0].worst >= 15, "{staleness:?}");
+            session.close().unwrap();
+        });
+        has_begun.recv().unwrap();
+        let worker = build(1, &DownpourSgd::new(2, 1));
+        let mut session = open(cluster, 1, &worker);
+        let mut replica = worker.training.replica();
+        let mut log = Vec::new();
+        for _ in 0..20 {
+            log.push(step(&mut replica, &mut session, &worker));
+        }
+        replica.flush(&mut session).unwrap();
+        done.send(()).unwrap();
+        assert!(check(&log, Bound::Unlimited).is_ok());
+        assert!(check(&log, Bound::Steps(2)).is_err());
+        session.close().unwrap();
+    });
+}
+
+#[test]
+fn a_dead_replica_holds_nobody_up_for_longer_than_its_lease() {
+    let cluster = LocalCluster::start(1, 2).unwrap();
+    let settings = |task| {
+        DownpourSgd::new(2, task)
+            .bound(Bound::Steps(1))
+            .lease(LEASE)
+    };
+    let (died, is_dead) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let cluster = &cluster;
+        scope.spawn(move || {
+            let worker = build(0, &settings(0));
+            let mut session = open(cluster, 0, &worker);
+            let mut replica = worker.training.replica();
+            step(&mut replica, &mut session, &worker);
+            is_dead.recv().unwrap();
+            let mut last = None;
+            for _ in 0..20 {
+                last = Some(step(&mut replica, &mut session, &worker));
+            }
+            // Given up: its clock counts no more.
+            assert_eq!(last.unwrap().clocks[1], None);
+            session.close().unwrap();
+        });
+        let worker = build(1, &settings(1));
+        let mut session = open(cluster, 1, &worker);
+        let mut replica = worker.training.replica();
+        step(&mut replica, &mut session, &worker);
+        drop((replica, session));
+        died.send(()).unwrap();
+    });
+}
+
+#[test]
+fn one_replica_warms_the_model_up_and_one_that_comes_late_takes_part() {
+    const WARM: u64 = 25;
+    let cluster = LocalCluster::start(1, 2).unwrap();
+    let settings = |task| {
+        DownpourSgd::new(2, task)
+            .warm_start(WARM)
+            .bound(Bound::Steps(8))
+    };
+    let others = AtomicUsize::new(0);
+    let (begun, has_begun) = mpsc::channel::<()>();
+    std::thread::scope(|scope| {
+        let (cluster, others) = (&cluster, &others);
+        scope.spawn(move || {
+            let worker = build(0, &settings(0));
+            let mut session = open(cluster, 0, &worker);
+            let mut replica = worker.training.replica();
+            step(&mut replica, &mut session, &worker);
+            begun.send(()).unwrap();
+            while others.load(Ordering::Relaxed) < 10 {
+                step(&mut replica, &mut session, &worker);
+            }
+            session.close().unwrap();
+        });
+        has_begun.recv().unwrap();
+        let worker = build(1, &settings(1));
+        let mut session = open(cluster, 1, &worker);
+        let mut replica = worker.training.replica();
+        let first = step(&mut replica, &mut session, &worker);
+        assert!(first.version >= WARM, "{first:?}");
+        // It joins the slowest rather than begin at 0, which all would have to wait for.
+        assert!(first.step + 10 >= WARM, "{first:?}");
+        for _ in 0..20 {
+            step(&mut replica, &mut session, &worker);
+            others.fetch_add(1, Ordering::Relaxed);
+        }
+        replica.flush(&mut session).unwrap();
+        let staleness = worker.training.staleness(&session.raw().unwrap()).unwrap();
+        assert_eq!(staleness[1].updates, 21);
+        session.close().unwrap();
+    });
+}
