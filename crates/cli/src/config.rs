@@ -41,6 +41,7 @@ impl Serve {
             allow_remote_stop: self.allow_remote_stop.then_some(true),
             lost_after: self.lost_after,
             find_within: self.find_within,
+            transport: self.transport,
             log: self.log.clone(),
             log_format: self.log_format.clone(),
             ..Default::default()

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use downpour::{
     Console, DONE_GRACE, EndConfig, EndReason, Limits, Role, Server, ServerConfig, ServerError,
-    Stream, WhenDone, parse_duration,
+    Stream, Transport, WhenDone, parse_duration,
 };
 use std::io::Write;
 use std::path::PathBuf;
@@ -127,6 +127,11 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "TIME", value_parser = duration, env = "DOWNPOUR_FIND_WITHIN", hide_env_values = true)]
     pub(crate) find_within: Option<Duration>,
 
+    /// How to talk to other tasks of Downpour: auto (lanes, Unix sockets within a host) or grpc (as TensorFlow's tasks do)
+    /// [default: auto]
+    #[arg(long, value_name = "HOW", value_parser = transport, env = "DOWNPOUR_TRANSPORT", hide_env_values = true)]
+    pub(crate) transport: Option<Transport>,
+
     /// What to log on stderr: off, error, warn, info, debug or trace, for parts too as in info,downpour_net=debug
     /// [default: warn]
     #[arg(
@@ -167,6 +172,11 @@ answered UNAVAILABLE; the exit code is 0. A second signal ends it at once.";
 /// Reads a time like `30s`.
 pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).ok_or_else(|| "not a time like 30s, 500ms or 2m".into())
+}
+
+/// A transport as it is written on a command line.
+fn transport(text: &str) -> Result<Transport, String> {
+    Transport::parse(text).ok_or_else(|| "not one of auto, grpc".into())
 }
 
 impl Serve {
@@ -228,6 +238,7 @@ fn server_config(role: &Role) -> ServerConfig {
         },
         threads: role.settings.threads,
         console: Some(Console(Arc::new(print))),
+        transport: role.settings.transport.unwrap_or_default(),
         ending: end_config(role),
         allow_remote_inspect: role.settings.allow_remote_inspect == Some(true),
     }

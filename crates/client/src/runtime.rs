@@ -1,5 +1,6 @@
 //! The threads that carry a client's calls: one small runtime, made when first needed.
 
+use downpour_net::MasterCalls;
 use std::future::Future;
 use std::sync::LazyLock;
 use tokio::runtime::{Builder, EnterGuard, Handle, Runtime};
@@ -37,6 +38,21 @@ pub(crate) fn wait<T>(
     match inside {
         true => tokio::task::block_in_place(|| handle.block_on(future)),
         false => handle.block_on(future),
+    }
+}
+
+/// As [`wait`], for a step of this master: if it lives in this process, the thread does what comes over
+/// its lanes meanwhile.
+pub(crate) fn wait_for_step<T>(
+    master: &dyn MasterCalls,
+    future: impl Future<Output = downpour_build::Result<T>>,
+) -> downpour_build::Result<T> {
+    match master.lanes() {
+        Some(lanes) if lanes.is_in_use() && Handle::try_current().is_err() => {
+            let _client = enter()?;
+            lanes.block_on(future)
+        }
+        _ => wait(future),
     }
 }
 

@@ -1,7 +1,7 @@
 //! One step: what is fed, fetched and run.
 
 use crate::Session;
-use crate::runtime::wait;
+use crate::runtime::{wait, wait_for_step};
 use crate::session::{Request, limited};
 use downpour_build::{
     Evaluate, IntoTensor, Operation, Output, PartialShape, Result, Status, Tensor,
@@ -221,7 +221,7 @@ impl Runner for &Session {
         let request = run.as_traced(self);
         let limit = request.options.timeout;
         let call = self.master.clone().run_step(request);
-        let reply = wait(limited(limit, "the step", call))?;
+        let reply = wait_for_step(&*self.master, limited(limit, "the step", call))?;
         Ok(Outcome {
             values: in_order(&run.fetches, reply.tensors)?,
             metadata: Some(reply.metadata),
@@ -249,7 +249,8 @@ impl Session {
             feed,
             request_id: 0,
         });
-        let reply = wait(limited(run.timeout.or(self.limit()), "the step", call))?;
+        let limit = run.timeout.or(self.limit());
+        let reply = wait_for_step(&*self.master, limited(limit, "the step", call))?;
         Ok(reply.fetch)
     }
 

@@ -19,8 +19,8 @@ pub use downpour_client::{
     SessionOptions, Step, Target, Traced,
 };
 pub use downpour_net::{
-    ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Refusal, Role, inspect_task,
-    parse_duration, stop_task,
+    ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Refusal, Role, Transport,
+    inspect_task, parse_duration, stop_task,
 };
 pub use downpour_runtime::{Console, Stream};
 pub use downpour_train as train;

@@ -1,7 +1,7 @@
 //! Tasks for programs that are not async themselves: a server on threads of its own, and a whole
 //! cluster in one process.
 
-use crate::{ClusterSpec, EndConfig, Limits, Server, ServerConfig, ServerError};
+use crate::{ClusterSpec, EndConfig, Limits, Server, ServerConfig, ServerError, Transport};
 use downpour_client::Target;
 use downpour_master::Master;
 use std::net::{SocketAddr, TcpListener};
@@ -247,6 +247,7 @@ impl ServerConfig {
             limits: Limits::default(),
             threads: None,
             console: None,
+            transport: Transport::Auto,
             // Whoever drops a server of their own process wants it gone.
             ending: EndConfig {
                 drain: std::time::Duration::ZERO,

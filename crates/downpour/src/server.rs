@@ -5,14 +5,15 @@ use crate::machine;
 use crate::report::reporter;
 use downpour_master::{Master, MasterConfig, MasterShell};
 use downpour_net::{
-    ClusterError, ClusterSpec, Control, Gate, Health, Limits, Listener, Methods, Peers,
+    ClusterError, ClusterSpec, Control, Gate, Health, Lanes, Limits, Listener, Methods, Peers,
+    Transport,
 };
 use downpour_runtime::{Console, Device, Extensions, MemoryBudget, Registry, Timer};
 use downpour_wire::Budget;
 use downpour_worker::{Worker, WorkerConfig, WorkerShell};
 use std::future::Future;
 use std::net::SocketAddr;
-use std::sync::Arc;
+use std::sync::{Arc, Weak};
 use tokio::sync::watch;
 
 /// Which task to be, and how.
@@ -46,6 +47,8 @@ pub struct ServerConfig {
     pub threads: Option<usize>,
     /// Where `Print` writes; to the log if not given.
     pub console: Option<Console>,
+    /// How it talks to other tasks that are ours.
+    pub transport: Transport,
     /// How the task ends.
     pub ending: EndConfig,
     /// Whether other machines may ask what the task does.
@@ -159,7 +162,13 @@ impl Server {
             memory,
             extensions,
         ));
-        let peers = Arc::new(Peers::new(&config.cluster, &name, config.limits));
+        let lanes = match config.transport {
+            Transport::Grpc => None,
+            // Without them everything goes over gRPC.
+            _ => Lanes::new(&name, device.incarnation, config.limits).ok(),
+        };
+        let peers = Peers::new(&config.cluster, &name, config.limits).with_lanes(lanes.clone());
+        let peers = Arc::new(peers);
         let worker = Arc::new(Worker::new(WorkerConfig {
             name: name.clone(),
             registry: Arc::new(registry),
@@ -169,6 +178,10 @@ impl Server {
             limits: config.limits,
             random: machine::random,
         }));
+        if let Some(lanes) = &lanes {
+            let handler: Weak<Worker> = Arc::downgrade(&worker);
+            lanes.handled_by(handler);
+        }
         let master = Arc::new(Master::new(MasterConfig {
             task: worker.clone(),
             peers: peers.clone(),
@@ -257,7 +270,8 @@ impl Server {
             health.ended().await;
         };
         let (listener, limits) = (self.listener, self.limits);
-        downpour_net::serve(listener, routes, methods, limits, gate.clone(), end).await;
+        let doors = (gate.clone(), self.peers.lanes().cloned());
+        downpour_net::serve(listener, routes, methods, limits, doors, end).await;
         Ok(reason)
     }
 }

@@ -1,7 +1,7 @@
 //! The master as a client of the same process calls it: no socket, nothing encoded.
 
 use crate::Master;
-use downpour_net::{MasterCalls, Reply};
+use downpour_net::{Lanes, MasterCalls, Reply};
 use downpour_wire::Meter;
 use downpour_wire::messages::{
     CloseSessionRequest, CreateSessionRequest, CreateSessionResponse, ExtendSessionRequest,
@@ -68,6 +68,10 @@ impl MasterCalls for Master {
 
     fn reset(self: Arc<Self>, request: ResetRequest) -> Reply<()> {
         Box::pin(async move { Master::reset(&self, request).await })
+    }
+
+    fn lanes(&self) -> Option<&Arc<Lanes>> {
+        self.peers().lanes()
     }
 
     fn listens(self: Arc<Self>, task: String) -> Reply<Option<bool>> {

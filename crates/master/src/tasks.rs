@@ -91,14 +91,15 @@ impl Tasks {
                 if let Some((_, kind)) = device.name.split_once("/device:") {
                     device.name = format!("{name}/device:{kind}");
                 }
-                all.push((i, device));
+                all.push((i, device, task.pushes() && self.cluster.is_none()));
             }
         }
-        for (task, device) in all {
+        for (task, device, pushes) in all {
             self.devices.push(DeviceRef {
                 name: device.name.as_str().into(),
                 incarnation: device.incarnation,
                 task,
+                pushes,
             });
             self.attributes.push(device);
         }

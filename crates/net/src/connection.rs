@@ -7,6 +7,7 @@
 use crate::Limits;
 use crate::deadline::{Deadline, limit_of};
 use crate::gate::{Gate, Gated};
+use crate::lane::Lanes;
 use crate::linger::Linger;
 use crate::link::next_frame;
 use crate::message::{self, Body, Incoming};
@@ -48,6 +49,9 @@ impl From<Pieces> for Answer {
 /// its master need not ask for it to be cleaned up. TensorFlow knows nothing of it.
 pub(crate) const STEP_IS_OVER: &str = "downpour-step-is-over";
 
+/// The header of a task's status that says that it has lanes.
+pub const HAS_LANES: &str = "downpour-lanes";
+
 type Working = Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>>;
 
 type Method = Arc<dyn Fn(Bytes) -> Working + Send + Sync>;
@@ -78,6 +82,7 @@ pub(crate) struct Services {
     pub(crate) gate: Arc<Gate>,
     pub(crate) limits: Limits,
     pub(crate) linger: Linger,
+    pub(crate) lanes: Option<Arc<Lanes>>,
 }
 
 /// How long a ping may go unanswered.

@@ -3,6 +3,7 @@
 //! several sources become one is the matter of `role`.
 
 use crate::cluster::{ClusterError, ClusterSpec, did_you_mean};
+use crate::lane::Transport;
 use crate::tree::{TextError, Tree};
 use std::time::Duration;
 
@@ -25,6 +26,8 @@ pub struct Definition {
     pub lost_after: Option<Duration>,
     /// How long opening a session may wait for tasks that do not answer.
     pub find_within: Option<Duration>,
+    /// How to talk to other tasks that are ours.
+    pub transport: Option<Transport>,
     /// Whether to exit when the workers are done.
     pub exit_when_done: Option<bool>,
     /// How long they must have been done.
@@ -185,7 +188,7 @@ impl Definition {
 
     /// Reads a file of settings, JSON or TOML.
     pub fn from_file(text: &str) -> Result<Definition, DefinitionError> {
-        const KNOWN: [&str; 15] = [
+        const KNOWN: [&str; 16] = [
             "allow_remote_inspect",
             "allow_remote_stop",
             "bind",
@@ -200,6 +203,7 @@ impl Definition {
             "lost_after",
             "task",
             "threads",
+            "transport",
             "wait_for",
         ];
         let tree = Tree::parse(text)?;
@@ -237,6 +241,9 @@ impl Definition {
                         "find_within" => made.find_within = Some(time),
                         _ => made.done_after = Some(time),
                     }
+                }
+                ("transport", Tree::Text(name)) if Transport::parse(&name).is_some() => {
+                    made.transport = Transport::parse(&name);
                 }
                 ("exit_when_done", Tree::Bool(on)) => made.exit_when_done = Some(on),
                 ("allow_remote_stop", Tree::Bool(on)) => made.allow_remote_stop = Some(on),

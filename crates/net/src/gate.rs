@@ -203,6 +203,11 @@ impl Gate {
         Ok(Pass { gate, id })
     }
 
+    /// Lets a step in that came over a lane.
+    pub(crate) fn admit_step(self: &Arc<Self>) -> Result<Pass, Status> {
+        self.admit(Kind::Step)
+    }
+
     fn refusal(&self) -> Status {
         Status::unavailable(format!("{} is shutting down", self.name))
     }
@@ -216,7 +221,7 @@ pub(crate) struct Pass {
 
 impl Pass {
     /// What to answer if the call may not go on; else `waker` is woken when that changes.
-    fn check(&self, waker: &Waker) -> Option<Status> {
+    pub(crate) fn check(&self, waker: &Waker) -> Option<Status> {
         let mut state = self.gate.state.lock();
         let phase = state.phase.clone();
         let call = state.calls.get_mut(&self.id?)?;

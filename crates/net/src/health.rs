@@ -3,6 +3,7 @@
 //! takes new work: serving and not draining). Being asked keeps no task and counts as no client.
 
 use crate::Gate;
+use crate::lane::MAGIC;
 use std::io;
 use std::time::Duration;
 use tokio::net::TcpStream;
@@ -64,6 +65,8 @@ pub(crate) enum Greeting {
     Http2,
     /// As a question of HTTP/1.
     Http1,
+    /// As another task of ours that wants a lane.
+    Lane,
     /// Not at all within the time.
     Silence,
 }
@@ -72,11 +75,12 @@ pub(crate) enum Greeting {
 pub(crate) async fn greeting(socket: &TcpStream, patience: Duration) -> Greeting {
     /// Between two looks at a greeting that comes in pieces.
     const PAUSE: Duration = Duration::from_millis(5);
-    const KNOWN: [&[u8]; 2] = [b"GET ", b"HEAD"];
+    const KNOWN: [&[u8]; 3] = [b"GET ", b"HEAD", b"DPLA"];
     let look = async {
         let mut head = [0; 4];
         loop {
             match socket.peek(&mut head).await {
+                Ok(4) if MAGIC.starts_with(&head) => return Greeting::Lane,
                 Ok(4) if KNOWN.contains(&head.as_slice()) => return Greeting::Http1,
                 Ok(n @ 1..4) if KNOWN.iter().any(|k| k.starts_with(&head[..n])) => {
                     tokio::time::sleep(PAUSE).await;

@@ -1,6 +1,7 @@
 //! How a client sees a master: sessions, steps, callables. Implemented by the master of the same
 //! process without any encoding; by [`RemoteMaster`] over gRPC, for ours and TensorFlow's alike.
 
+use crate::lane::Lanes;
 use crate::task::Reply;
 use crate::{Limits, address};
 use downpour_graph::{Code, Result, Status};
@@ -51,6 +52,10 @@ pub trait MasterCalls: Send + Sync {
     /// tell. Not one of TensorFlow's calls: only a master of the same process knows.
     fn listens(self: Arc<Self>, _task: String) -> Reply<Option<bool>> {
         crate::ready(Ok(None))
+    }
+    /// The lanes of the master's task, for a client that waits in the same process.
+    fn lanes(&self) -> Option<&Arc<Lanes>> {
+        None
     }
 }
 

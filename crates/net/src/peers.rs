@@ -2,9 +2,11 @@
 //! ones to each, made when first needed and again whenever they break.
 
 use crate::edges::Edges;
+use crate::lane::{Awaited, Lanes};
 use crate::link::Link;
 use crate::pull::pull;
 use crate::task::Reply;
+use crate::traffic::Asked;
 use crate::watch::Watch;
 use crate::{ClusterSpec, Limits, Traffic};
 use downpour_graph::{Code, DeviceName, Result, Status};
@@ -44,6 +46,7 @@ pub struct Peers {
     limits: Limits,
     runtime: tokio::runtime::Handle,
     traffic: Traffic,
+    lanes: Option<Arc<Lanes>>,
 }
 
 impl Peers {
@@ -68,7 +71,54 @@ impl Peers {
             limits,
             runtime: tokio::runtime::Handle::current(),
             traffic: Traffic::default(),
+            lanes: None,
         }
+    }
+
+    /// The same, with lanes to those that have them too.
+    pub fn with_lanes(mut self, lanes: Option<Arc<Lanes>>) -> Peers {
+        self.lanes = lanes;
+        self
+    }
+
+    /// The lanes to other tasks, if there are to be any.
+    pub fn lanes(&self) -> Option<&Arc<Lanes>> {
+        self.lanes.as_ref()
+    }
+
+    /// Makes sure that values can be sent to `task` unasked, in this life of it if that is known.
+    pub async fn open_lane(&self, task: &str, incarnation: Option<u64>) -> Result<()> {
+        let Some(lanes) = &self.lanes else {
+            return Err(Status::failed_precondition(format!(
+                "{} has no lanes",
+                self.own
+            )));
+        };
+        let address = self.address(task).unwrap_or("?");
+        let own = self.address(&self.own).unwrap_or("?");
+        lanes.connect(task, (address, own), incarnation).await?;
+        Ok(())
+    }
+
+    /// Sends a value to the task that receives `key`.
+    pub fn push(&self, step_id: u64, key: &str, tensor: Option<&Tensor>) -> Result<()> {
+        let task = task_of(key.split(';').nth(2).unwrap_or_default());
+        let Some(lanes) = &self.lanes else {
+            return Err(lost(task));
+        };
+        lanes.push(task, step_id, key, tensor)?;
+        let bytes = tensor.map_or(0, Tensor::byte_len);
+        self.traffic.sent_tensor(task, bytes);
+        Ok(())
+    }
+
+    /// Counts a wait for a value that the sender of `key` sends unasked.
+    pub fn await_pushed(&self, key: &str) -> Result<Expected> {
+        let task = task_of(key);
+        let lanes = self.lanes.as_ref().ok_or_else(|| lost(task))?;
+        let awaited = lanes.await_from(task)?;
+        let asked = self.traffic.asks(task);
+        Ok(Expected { awaited, asked })
     }
 
     /// The same, but what is exchanged is added to the counts of others.
@@ -295,6 +345,35 @@ impl Peers {
     ) -> tokio::task::AbortHandle {
         self.runtime.spawn(future).abort_handle()
     }
+}
+
+/// A value that a peer will send, until it comes or is given up.
+pub struct Expected {
+    awaited: Awaited,
+    asked: Asked,
+}
+
+impl Expected {
+    /// It came.
+    pub fn came(&self, tensor: Option<&Tensor>) {
+        self.asked.came(tensor.map_or(0, Tensor::byte_len));
+    }
+
+    /// Why it will not come, if its sender is gone.
+    pub fn lost(&self) -> Option<(&str, Status)> {
+        self.awaited.lost()
+    }
+}
+
+fn lost(task: &str) -> Status {
+    Status::unavailable(format!("the connection to {task} is lost"))
+}
+
+/// The task of a device, with which a text begins.
+fn task_of(device: &str) -> &str {
+    device
+        .split_once("/device:")
+        .map_or(device, |(task, _)| task)
 }
 
 /// `/job:J/replica:0/task:N`.

@@ -1,11 +1,13 @@
 //! A task of another process, driven over its WorkerService.
 
 use crate::Peers;
-use crate::connection::STEP_IS_OVER;
+use crate::connection::{HAS_LANES, STEP_IS_OVER};
+use crate::lane::Lane;
 use crate::missing::{Missing, reason};
 use crate::task::{Canceller, Done, GraphOptions, NewSession, Reply, StepEnd, StepStart, Task};
 use downpour_graph::{Code, Graph, Result, Status};
 use downpour_tensor::Tensor;
+use downpour_wire::lane::{HEADER, Run};
 use downpour_wire::messages::{
     CleanupAllRequest, CleanupGraphRequest, CreateWorkerSessionRequest, DeleteWorkerSessionRequest,
     DeregisterGraphRequest, DeviceAttributes, ExecutorOptions, GetStatusResponse,
@@ -34,6 +36,8 @@ const RUN_GRAPH: &str = "/tensorflow.WorkerService/RunGraph";
 pub struct RemoteTask {
     name: String,
     devices: Vec<DeviceAttributes>,
+    /// Whether it has lanes, and so have we.
+    has_lanes: bool,
     peers: Arc<Peers>,
     /// Graph handles of the task, by ours.
     graphs: Arc<Mutex<(u64, HashMap<u64, String>)>>,
@@ -52,14 +56,15 @@ impl RemoteTask {
         let address = peers.address(name).unwrap_or("?").to_owned();
         let mut pause = RETRY.0;
         missing.note(name, &address, "no answer yet");
-        let devices = loop {
+        let (devices, has_lanes) = loop {
             let mut client = peers.client(name)?;
             let asked = client.get_status(proto::GetStatusRequest {});
             let silence = peers.limits().silence;
             match tokio::time::timeout(silence, asked).await {
                 Ok(Ok(reply)) => {
-                    break GetStatusResponse::decode(reply.into_inner(), &Budget::default())?
-                        .devices;
+                    let theirs = reply.metadata().contains_key(HAS_LANES);
+                    let status = GetStatusResponse::decode(reply.into_inner(), &Budget::default())?;
+                    break (status.devices, theirs && peers.lanes().is_some());
                 }
                 Ok(Err(e)) => {
                     let e = peers.failed(name, &e);
@@ -80,6 +85,7 @@ impl RemoteTask {
         missing.found(name);
         Ok(RemoteTask {
             devices,
+            has_lanes,
             ..RemoteTask::unseen(peers, name, random)?
         })
     }
@@ -89,6 +95,7 @@ impl RemoteTask {
         Ok(RemoteTask {
             name: name.to_owned(),
             devices: Vec::new(),
+            has_lanes: false,
             peers: peers.clone(),
             graphs: Arc::default(),
             random,
@@ -144,6 +151,36 @@ impl RemoteTask {
         })
     }
 
+    /// Runs a graph over a lane. Its canceller does what dropping a call does elsewhere.
+    fn run_on_lane(&self, lane: Arc<Lane>, run: &Run, done: Done) -> Canceller {
+        let (traffic, name) = (self.peers.traffic().clone(), self.name.clone());
+        let sent = HEADER + 16 + run.session.len();
+        let done = Box::new(move |outcome: Result<bool>| {
+            traffic.exchanged(&name, sent, HEADER);
+            done(outcome.map(|is_over| StepEnd {
+                is_over,
+                ..Default::default()
+            }));
+        });
+        let call = lane.run(run, done);
+        let peers = self.peers.clone();
+        Arc::new(move |reason: Status| {
+            lane.stop(call);
+            let derived = Status {
+                derived: true,
+                ..reason.clone()
+            };
+            if !reason.derived {
+                return lane.give_up(call, derived);
+            }
+            let lane = lane.clone();
+            peers.spawn(async move {
+                tokio::time::sleep(LAST_WORDS).await;
+                lane.give_up(call, derived);
+            });
+        })
+    }
+
     fn handle(&self, graph: u64) -> Result<String> {
         self.graphs
             .lock()
@@ -187,6 +224,10 @@ impl Task for RemoteTask {
 
     fn devices(&self) -> Vec<DeviceAttributes> {
         self.devices.clone()
+    }
+
+    fn pushes(&self) -> bool {
+        self.has_lanes
     }
 
     fn create_session(&self, session: &NewSession) -> Reply<()> {
@@ -243,7 +284,11 @@ impl Task for RemoteTask {
             graphs.0
         };
         let graphs = self.graphs.clone();
+        let (has_lanes, life) = (self.has_lanes, self.devices.first().map(|d| d.incarnation));
         Box::pin(async move {
+            if has_lanes {
+                peers.open_lane(&name, life).await?;
+            }
             let (mut client, request) = (peers.client(&name)?, request.encode()?);
             let call = async {
                 let reply = client.register_graph(request).await;
@@ -282,6 +327,19 @@ impl Task for RemoteTask {
                 return Arc::new(|_| {});
             }
         };
+        // What each op did comes in a message of TensorFlow's.
+        if self.has_lanes
+            && !step.trace
+            && let Some(lane) = self.peers.lanes().and_then(|lanes| lanes.to(&self.name))
+            && let Ok(graph) = u64::from_str_radix(&graph_handle, 16)
+        {
+            let run = Run {
+                step_id: step.step_id,
+                graph,
+                session: session.to_owned(),
+            };
+            return self.run_on_lane(lane, &run, done);
+        }
         let request = RunGraphRequest {
             session_handle: session.to_owned(),
             create_worker_session_called: true,

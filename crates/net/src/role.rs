@@ -192,6 +192,7 @@ fn overlay(sources: &[(String, Definition)]) -> Definition {
         made.log_format = made.log_format.or(s.log_format);
         made.lost_after = made.lost_after.or(s.lost_after);
         made.find_within = made.find_within.or(s.find_within);
+        made.transport = made.transport.or(s.transport);
         made.exit_when_done = made.exit_when_done.or(s.exit_when_done);
         made.done_after = made.done_after.or(s.done_after);
         made.wait_for = made.wait_for.or(s.wait_for);

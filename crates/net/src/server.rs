@@ -6,6 +6,7 @@ use crate::connection::{self, Methods, Services};
 use crate::deadline::Deadline;
 use crate::gate::{Gate, Gated};
 use crate::health::{self, Greeting};
+use crate::lane::{self, Lanes};
 use crate::linger::Linger;
 use std::future::Future;
 use std::io;
@@ -112,20 +113,25 @@ pub async fn serve(
     routes: Routes,
     methods: Methods,
     limits: Limits,
-    gate: Arc<Gate>,
+    (gate, lanes): (Arc<Gate>, Option<Arc<Lanes>>),
     stop: impl Future<Output = ()> + Send,
 ) {
+    if let Some(lanes) = &lanes {
+        lanes.gated_by(gate.clone());
+    }
     let services = Services {
         methods: Arc::new(methods),
         routes: Deadline::new(Gated::new(routes.prepare(), gate.clone())),
         gate,
         limits,
         linger: Linger::new(&tokio::runtime::Handle::current()),
+        lanes: lanes.clone(),
     };
     let (stopped, stopping) = tokio::sync::watch::channel(false);
     let mut incoming = Incoming(listener.sockets);
     // Dropping the set ends its connections, and with them their calls.
     let mut connections = tokio::task::JoinSet::new();
+    let near = tokio::spawn(near(lanes.clone()));
     tokio::pin!(stop);
     loop {
         tokio::select! {
@@ -142,10 +148,38 @@ pub async fn serve(
         }
     }
     drop(incoming);
+    near.abort();
     let _ = stopped.send(true);
     let drained = async { while connections.join_next().await.is_some() {} };
     // Whoever is still connected is cut off: stopping must not wait for a stuck client.
     let _ = tokio::time::timeout(limits.drain, drained).await;
+    if let Some(lanes) = lanes {
+        lanes.close();
+    }
+}
+
+/// Receives tasks of the same host that want a lane.
+async fn near(lanes: Option<Arc<Lanes>>) {
+    // Without it lanes go over the network.
+    let Some(lanes) = lanes else {
+        return;
+    };
+    let Ok(listener) = lanes.listen_near() else {
+        return;
+    };
+    let mut greetings = tokio::task::JoinSet::new();
+    loop {
+        tokio::select! {
+            found = listener.accept() => match found {
+                Ok((socket, _)) => {
+                    let lanes = lanes.clone();
+                    greetings.spawn(async move { lane::greet(socket, &lanes).await });
+                }
+                Err(_) => tokio::time::sleep(BREATHER).await,
+            },
+            Some(_) = greetings.join_next() => {}
+        }
+    }
 }
 
 /// Serves a connection in the language in which it begins.
@@ -158,6 +192,11 @@ async fn greet(
     match health::greeting(&socket, services.limits.keepalive).await {
         Greeting::Http2 => connection::serve(socket, services, stopping).await,
         Greeting::Http1 => health::answer(socket, &services.gate).await,
+        Greeting::Lane => {
+            if let Some(lanes) = &services.lanes {
+                lane::greet(socket, lanes).await;
+            }
+        }
         Greeting::Silence => {}
     }
 }

@@ -86,6 +86,10 @@ pub trait Task: Send + Sync {
     fn name(&self) -> &str;
     /// Its devices, with incarnations.
     fn devices(&self) -> Vec<DeviceAttributes>;
+    /// Whether it sends values to others that do before they ask for them.
+    fn pushes(&self) -> bool {
+        false
+    }
     /// Opens a session; isolated ones share no state.
     fn create_session(&self, session: &NewSession) -> Reply<()>;
     /// Drops a session and its graphs; unknown ones are fine. Nobody waits for it.

@@ -65,7 +65,15 @@ async fn start(limits: Limits) -> Server {
         let stop = async {
             let _ = stopped.await;
         };
-        serve(listener, Routes::default(), methods, limits, gate, stop).await;
+        serve(
+            listener,
+            Routes::default(),
+            methods,
+            limits,
+            (gate, None),
+            stop,
+        )
+        .await;
     });
     let runtime = tokio::runtime::Handle::current();
     Server {

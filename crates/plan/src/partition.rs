@@ -21,6 +21,8 @@ pub struct DeviceRef {
     pub incarnation: u64,
     /// Index of the task it belongs to.
     pub task: usize,
+    /// Whether the task sends values to those that also do before they are asked for.
+    pub pushes: bool,
 }
 
 /// What one task runs.
@@ -255,6 +257,9 @@ impl Split<'_> {
         );
         attrs.set("recv_device", &*self.devices[device].name);
         attrs.set("client_terminated", false);
+        if self.devices[from].pushes && self.devices[device].pushes {
+            attrs.set("_pushed", true);
+        }
         let mut send = self.new_node(&name, "_Send", from, &[])?;
         send.attrs = attrs.clone();
         send.attrs.set("T", dtype);

@@ -141,6 +141,15 @@ pub(crate) fn on_executor_thread() -> bool {
     IS_EXECUTOR.get()
 }
 
+/// Does `work` as a thread that has nothing else to do, if `is_lent`: whatever becomes ready meanwhile
+/// runs here, however long it takes.
+pub fn as_own_thread<T>(is_lent: bool, work: impl FnOnce() -> T) -> T {
+    let before = IS_EXECUTOR.replace(is_lent || IS_EXECUTOR.get());
+    let outcome = work();
+    IS_EXECUTOR.set(before);
+    outcome
+}
+
 /// Long-lived threads that take jobs from one queue.
 struct ExecutorThreads {
     queue: Arc<Queue>,

@@ -127,14 +127,19 @@ impl Step {
     }
 
     /// As [`Step::start`], for a thread with other duties: runs there only as long as that is
-    /// quicker than waking an executor thread up, which takes over when something costly comes.
+    /// quicker than waking an executor thread up, which takes over when something costly comes. On a
+    /// thread that is lent ([`crate::as_own_thread`]) it is as [`Step::start`].
     pub fn start_briefly(
         plan: Arc<Plan>,
         env: Arc<StepEnv>,
         args: Vec<Tensor>,
         done: impl FnOnce(Result<Vec<Tensor>>) + Send + 'static,
     ) {
-        Step::start_at(Pace::borrowed(false), plan, env, args, done);
+        let pace = match on_executor_thread() {
+            true => Pace::turn(),
+            false => Pace::borrowed(false),
+        };
+        Step::start_at(pace, plan, env, args, done);
     }
 
     pub(crate) fn start_at(

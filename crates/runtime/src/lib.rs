@@ -26,7 +26,7 @@ mod variable;
 
 pub use cancel::{CancelToken, Cancellation};
 pub use console::{Console, Print, Stream};
-pub use device::{Device, Extensions, MemoryBudget, parallel_for, parallel_ranges};
+pub use device::{Device, Extensions, MemoryBudget, as_own_thread, parallel_for, parallel_ranges};
 pub use executor::{Step, StepEnv};
 pub use function::{
     Callee, Caller, Function, FunctionHandle, FunctionLibrary, call_op, checked_outputs,
@@ -36,7 +36,7 @@ pub use history::{STALENESS_FROM, StalenessCounts};
 pub use kernel::{AsyncKernel, AsyncOp, Built, Kernel, KernelBuilder, NodeInfo, OpContext, Value};
 pub use plan::{CompileEnv, KernelCache, Plan};
 pub use registry::{Factory, Registration, Registry};
-pub use rendezvous::{Delivery, Receiver, RemoteCall, RemoteSource, Rendezvous, Results};
+pub use rendezvous::{Delivery, Offer, Receiver, RemoteCall, RemoteSource, Rendezvous, Results};
 pub use resource::{Resource, ResourceManager};
 pub use timer::Timer;
 pub use trace::{NodeTrace, Trace};

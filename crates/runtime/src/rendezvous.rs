@@ -23,6 +23,12 @@ pub trait RemoteSource: Send + Sync {
     /// is cancelled.
     fn recv(&self, env: &StepEnv, key: &str, receiver: Receiver);
 
+    /// As [`RemoteSource::recv`], for a value that its sender sends unasked.
+    fn await_pushed(&self, env: &StepEnv, key: &str, receiver: Receiver);
+
+    /// Sends a value unasked to the task that receives `key`.
+    fn push(&self, env: &StepEnv, key: &str, delivery: Delivery) -> Result<()>;
+
     /// Runs a function on another task and calls `done` once, as [`RemoteSource::recv`] does.
     fn call(&self, env: &StepEnv, call: RemoteCall, done: Results);
 }
@@ -43,8 +49,17 @@ pub struct RemoteCall {
     pub ret_types: Vec<DType>,
 }
 
+/// A value that has been announced: whoever wants it calls this, and gets it when it is here. Dropped
+/// when nobody does.
+pub type Offer = Box<dyn FnOnce(Receiver) + Send>;
+
+enum Sent {
+    Value(Delivery),
+    Offer(Offer),
+}
+
 enum Waiting {
-    Sent(VecDeque<Delivery>),
+    Sent(VecDeque<Sent>),
     Receivers(VecDeque<Receiver>),
 }
 
@@ -68,6 +83,15 @@ impl Rendezvous {
 
     /// Hands over a value; a key may be sent more than once, values queue up.
     pub fn send(&self, key: &str, delivery: Delivery) -> Result<()> {
+        self.put(key, Sent::Value(delivery))
+    }
+
+    /// Announces a value, which is fetched when someone wants it.
+    pub fn offer(&self, key: &str, offer: Offer) -> Result<()> {
+        self.put(key, Sent::Offer(offer))
+    }
+
+    fn put(&self, key: &str, sent: Sent) -> Result<()> {
         let receiver = {
             let mut state = self.state.lock();
             if let Some(reason) = &state.aborted {
@@ -81,20 +105,19 @@ impl Rendezvous {
                     }
                     receiver
                 }
-                Some(Waiting::Sent(sent)) => {
-                    sent.push_back(delivery.clone());
-                    None
+                Some(Waiting::Sent(queue)) => {
+                    queue.push_back(sent);
+                    return Ok(());
                 }
                 None => {
-                    state
-                        .table
-                        .insert(key.to_owned(), Waiting::Sent([delivery.clone()].into()));
-                    None
+                    let waiting = Waiting::Sent([sent].into());
+                    state.table.insert(key.to_owned(), waiting);
+                    return Ok(());
                 }
             }
         };
         if let Some(receiver) = receiver {
-            receiver(Ok(delivery));
+            hand_over(sent, receiver);
         }
         Ok(())
     }
@@ -107,17 +130,13 @@ impl Rendezvous {
                 Err(reason.clone())
             } else {
                 match state.table.get_mut(key) {
-                    Some(Waiting::Sent(sent)) => {
-                        let delivery = sent.pop_front();
-                        if sent.is_empty() {
+                    Some(Waiting::Sent(queue)) => {
+                        let sent = queue.pop_front();
+                        if queue.is_empty() {
                             state.table.remove(key);
                         }
-                        match delivery {
-                            Some(delivery) => Ok(delivery),
-                            None => {
-                                Err(Status::internal("an empty queue was left in a rendezvous"))
-                            }
-                        }
+                        let empty = || Status::internal("an empty queue was left in a rendezvous");
+                        sent.ok_or_else(empty)
                     }
                     Some(Waiting::Receivers(receivers)) => {
                         receivers.push_back(Box::new(receiver));
@@ -131,7 +150,34 @@ impl Rendezvous {
                 }
             }
         };
-        receiver(outcome);
+        match outcome {
+            Ok(sent) => hand_over(sent, Box::new(receiver)),
+            Err(e) => receiver(Err(e)),
+        }
+    }
+
+    /// Fails everyone who waits for a value of `sender`, and drops what it announced.
+    pub fn fail_from(&self, sender: &str, reason: &Status) {
+        let failed: Vec<Waiting> = {
+            let mut state = self.state.lock();
+            let is_from = |key: &str| key.split(';').next().is_some_and(|d| is_of(d, sender));
+            let keys: Vec<String> = state
+                .table
+                .iter()
+                .filter(|(key, waiting)| matches!(waiting, Waiting::Receivers(_)) && is_from(key))
+                .map(|(key, _)| key.clone())
+                .collect();
+            keys.iter()
+                .filter_map(|key| state.table.remove(key))
+                .collect()
+        };
+        for waiting in failed {
+            if let Waiting::Receivers(receivers) = waiting {
+                for receiver in receivers {
+                    receiver(Err(reason.clone()));
+                }
+            }
+        }
     }
 
     /// Whether nothing is left here: every value was taken, nobody waits for one.
@@ -157,6 +203,20 @@ impl Rendezvous {
                 }
             }
         }
+    }
+}
+
+/// Whether a device is one of a task.
+fn is_of(device: &str, task: &str) -> bool {
+    device
+        .strip_prefix(task)
+        .is_some_and(|rest| rest.starts_with('/'))
+}
+
+fn hand_over(sent: Sent, receiver: Receiver) {
+    match sent {
+        Sent::Value(delivery) => receiver(Ok(delivery)),
+        Sent::Offer(offer) => offer(receiver),
     }
 }
 

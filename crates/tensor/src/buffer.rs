@@ -9,6 +9,7 @@
 use crate::Element;
 use bytes::Bytes;
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
@@ -302,6 +303,31 @@ impl BufferWriter {
         }
         self.written += n;
         n
+    }
+
+    /// Lets `read` put bytes where the next ones belong, as far as there is room up to `limit`; it returns
+    /// the part that it has written, which must be a front part of what it was given.
+    pub fn fill<E>(
+        &mut self,
+        limit: usize,
+        read: impl FnOnce(&mut [MaybeUninit<u8>]) -> Result<&mut [u8], E>,
+    ) -> Result<usize, E> {
+        let room = self.missing().min(limit);
+        // SAFETY: `written + room <= storage.len`, and the storage is ours alone; the elements need not be
+        // initialised.
+        let free = unsafe {
+            let at = self.storage.ptr.as_ptr().add(self.written);
+            std::slice::from_raw_parts_mut(at.cast::<MaybeUninit<u8>>(), room)
+        };
+        let start = free.as_ptr().cast::<u8>();
+        let wrote = read(free)?;
+        assert!(
+            wrote.is_empty() || std::ptr::eq(wrote.as_ptr(), start) && wrote.len() <= room,
+            "what was written is not what there was room for"
+        );
+        let n = wrote.len();
+        self.written += n;
+        Ok(n)
     }
 
     /// The buffer, or `None` while bytes are missing: memory that nobody wrote is never shown.

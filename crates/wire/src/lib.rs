@@ -9,6 +9,7 @@
 mod budget;
 pub mod codec;
 mod graph_def;
+pub mod lane;
 mod list_metadata;
 pub mod messages;
 mod op_def;

@@ -4,6 +4,7 @@
 //! kernels exist (a `Registry` is handed in), nor who asks.
 
 mod ending;
+mod lanes;
 mod lifecycle;
 mod partial;
 mod remote_functions;

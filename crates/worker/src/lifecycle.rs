@@ -237,6 +237,11 @@ impl<P: Parts> Lifecycle<P> {
         }
     }
 
+    /// Where values of shared steps meet.
+    pub(crate) fn places(&self) -> Vec<P::Place> {
+        self.steps.values().map(|m| m.place.clone()).collect()
+    }
+
     /// Finds a session.
     pub(crate) fn session(&self, handle: &str) -> Result<(SessionId, &P::Session)> {
         let session = self.known(handle)?;

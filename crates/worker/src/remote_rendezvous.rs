@@ -37,6 +37,59 @@ impl RemoteSource for PeerSource {
         self.wait(env, call, receiver);
     }
 
+    fn await_pushed(&self, env: &StepEnv, key: &str, receiver: Receiver) {
+        let expected = match self.peers.await_pushed(key) {
+            Ok(expected) => Arc::new(expected),
+            Err(e) => return receiver(Err(e)),
+        };
+        let (log, clock) = &self.log;
+        let wanted =
+            (log.is_on() || env.trace.is_some()).then(|| (log.clone(), *clock, key.to_owned()));
+        let (step_id, start) = (env.step_id, wanted.as_ref().map_or(0, |w| w.1()));
+        // Whichever of value and cancellation comes first takes the receiver.
+        let receiver = Arc::new(Mutex::new(Some(receiver)));
+        let (device, given_up) = (env.device.clone(), receiver.clone());
+        let token = env.cancellation.register(move |reason: &Status| {
+            let taken = given_up.lock().take();
+            if let Some(receiver) = taken {
+                let reason = reason.clone();
+                // Whoever cancels may hold what the step needs to end.
+                device.spawn(move || receiver(Err(reason)));
+            }
+        });
+        let token = match token {
+            Ok(token) => token,
+            Err(reason) => {
+                let taken = receiver.lock().take();
+                return taken.map_or((), |receiver| receiver(Err(reason)));
+            }
+        };
+        let (cancellation, waits) = (env.cancellation.clone(), expected.clone());
+        env.rendezvous.recv(key, move |delivery| {
+            cancellation.deregister(token);
+            let taken = receiver.lock().take();
+            if let Ok(Delivery { tensor }) = &delivery {
+                waits.came(tensor.as_ref());
+                if let (Some((log, clock, key)), Some(tensor)) = (wanted, tensor) {
+                    log.record(step_id, &key, tensor, (start, clock()));
+                }
+            }
+            drop(waits);
+            if let Some(receiver) = taken {
+                receiver(delivery);
+            }
+        });
+        // Its sender may have gone before anybody could tell whoever waits.
+        if let Some((peer, reason)) = expected.lost() {
+            env.rendezvous.fail_from(peer, &reason);
+        }
+    }
+
+    fn push(&self, env: &StepEnv, key: &str, delivery: Delivery) -> Result<()> {
+        let tensor = delivery.tensor.as_ref();
+        self.peers.push(env.step_id, key, tensor)
+    }
+
     fn call(&self, env: &StepEnv, call: RemoteCall, done: Results) {
         let call = self.functions.clone().call(env, call);
         self.wait(env, call, done);

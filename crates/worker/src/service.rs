@@ -5,8 +5,8 @@ use crate::Worker;
 use crate::lifecycle::{Event, RunId, Start};
 use crate::worker::{Life, key_incarnation};
 use bytes::Bytes;
-use downpour_graph::{Graph, Result};
-use downpour_net::{Answer, GraphOptions, Methods, NewSession, Task};
+use downpour_graph::{Graph, GraphDef, NodeDef, Result};
+use downpour_net::{Answer, GraphOptions, HAS_LANES, Methods, NewSession, Task};
 use downpour_runtime::{Delivery, Rendezvous};
 use downpour_tensor::{DType, Shape, Tensor};
 use downpour_wire::codec::ServiceMessage as _;
@@ -17,6 +17,7 @@ use downpour_wire::messages::{
 };
 use downpour_wire::proto::worker_service_server::{WorkerService, WorkerServiceServer};
 use downpour_wire::{Budget, InPieces, WireMessage, proto, to_tonic};
+use std::collections::BTreeSet;
 use std::sync::Arc;
 use tokio::sync::oneshot;
 use tonic::{Request, Response, Status};
@@ -227,6 +228,15 @@ impl WorkerShell {
     }
 }
 
+/// The tasks to which a graph sends values unasked.
+fn pushed_to(graph: &GraphDef) -> BTreeSet<String> {
+    let is_push = |n: &&NodeDef| n.op == "_Send" && matches!(n.attrs.bool("_pushed"), Ok(true));
+    let sends = graph.nodes.iter().filter(is_push);
+    let receivers = sends.filter_map(|n| n.attrs.str("recv_device").ok());
+    let tasks = receivers.filter_map(|d| d.split_once("/device:").map(|(task, _)| task.to_owned()));
+    tasks.collect()
+}
+
 /// Cancels a run when it is dropped.
 struct Hangup(Option<(Life, RunId)>);
 
@@ -313,9 +323,14 @@ impl WorkerService for WorkerShell {
         &self,
         _: Request<proto::GetStatusRequest>,
     ) -> Result<Response<proto::GetStatusResponse>, Status> {
-        reply(Ok(GetStatusResponse {
+        let mut status = reply(Ok(GetStatusResponse {
             devices: self.worker.devices(),
-        }))
+        }))?;
+        if self.worker.pushes() {
+            let yes = tonic::metadata::MetadataValue::from_static("1");
+            status.metadata_mut().insert(HAS_LANES, yes);
+        }
+        Ok(status)
     }
 
     async fn create_worker_session(
@@ -347,6 +362,10 @@ impl WorkerService for WorkerShell {
         request: Request<proto::RegisterGraphRequest>,
     ) -> Result<Response<proto::RegisterGraphResponse>, Status> {
         let request: RegisterGraphRequest = decode(request)?;
+        for receiver in pushed_to(&request.graph) {
+            let peers = &self.worker.config.peers;
+            peers.open_lane(&receiver, None).await.map_err(to_tonic)?;
+        }
         let graph_handle =
             tokio::task::block_in_place(|| self.register(request)).map_err(to_tonic)?;
         Ok(Response::new(proto::RegisterGraphResponse { graph_handle }))

@@ -99,6 +99,11 @@ impl Life {
         self.0.1.counts()
     }
 
+    /// Where values of shared steps meet.
+    pub(crate) fn places(&self) -> Vec<Arc<Rendezvous>> {
+        self.0.0.lock().places()
+    }
+
     /// Ends a run early.
     pub(crate) fn stop(&self, run: RunId, reason: Status) {
         self.tell(Event::Stop { run, reason });
@@ -343,6 +348,10 @@ impl Task for Worker {
             xla_global_id: -1,
             ..Default::default()
         }]
+    }
+
+    fn pushes(&self) -> bool {
+        self.config.peers.lanes().is_some()
     }
 
     fn create_session(&self, session: &NewSession) -> Reply<()> {

@@ -29,19 +29,24 @@ fn key_prefix(b: &KernelBuilder<'_>) -> Result<String> {
 
 fn send(b: &KernelBuilder<'_>) -> Result<Built> {
     let prefix = key_prefix(b)?;
+    let is_pushed = is_pushed(b);
     Built::cheap(move |ctx| {
         let (frame, iter) = ctx.frame_iter();
         // A dead input arrives as no input at all.
         let tensor = ctx.take(0).ok();
-        ctx.env()
-            .rendezvous
-            .send(&format!("{prefix};{frame}:{iter}"), Delivery { tensor })
+        let key = format!("{prefix};{frame}:{iter}");
+        let env = ctx.env();
+        match &env.remote {
+            Some(remote) if is_pushed => remote.push(env, &key, Delivery { tensor }),
+            _ => env.rendezvous.send(&key, Delivery { tensor }),
+        }
     })
 }
 
 fn recv(b: &KernelBuilder<'_>) -> Result<Built> {
     let prefix = key_prefix(b)?;
     let dtype = b.attrs().dtype("tensor_type")?;
+    let is_pushed = is_pushed(b);
     let is_remote = !is_same_task(b.attrs().str("send_device")?, &b.device.name) && !is_client(b)?;
     Built::waiting(move |op| {
         let (frame, iter) = op.frame_iter();
@@ -58,10 +63,16 @@ fn recv(b: &KernelBuilder<'_>) -> Result<Built> {
             }));
         };
         match &env.remote {
+            Some(remote) if is_pushed => remote.await_pushed(&env, &key, Box::new(finish)),
             Some(remote) if is_remote => remote.recv(&env, &key, Box::new(finish)),
             _ => env.rendezvous.recv(&key, finish),
         }
     })
+}
+
+/// Whether the sender sends unasked, as the master has agreed with both tasks.
+fn is_pushed(b: &KernelBuilder<'_>) -> bool {
+    b.attrs().bool("_pushed").unwrap_or(false)
 }
 
 /// Whether the value comes from the client, wherever its device is said to be.

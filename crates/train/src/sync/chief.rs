@@ -139,20 +139,27 @@ impl Gathering {
         Ok(())
     }
 
-    /// Waits a while for one worker's gradients.
+    /// Waits a while for the gradients of as many workers as are missing.
     fn wait(&mut self) -> Result<()> {
+        let expected = i32::try_from(self.members.expected()).unwrap_or(i32::MAX);
         let [worker, step] = &self.parts.arrived;
-        let arrived = self.session.step().timeout(LOOK).fetch_all([worker, step]);
-        match arrived {
-            Ok([worker, step]) => {
-                let worker = usize::try_from(integer(&worker)?).unwrap_or(usize::MAX);
-                self.members
-                    .arrived(worker, integer(&step)?, Instant::now());
-                Ok(())
+        let wait = self.session.step().timeout(LOOK);
+        let wait = wait.feed(&self.parts.expected, expected);
+        let [workers, steps] = match wait.fetch_all([worker, step]) {
+            Ok(arrived) => arrived,
+            // Not all; those that came count.
+            Err(e) if e.code == Code::DeadlineExceeded => {
+                let [worker, step] = &self.parts.arrived_now;
+                self.session.step().fetch_all([worker, step])?
             }
-            Err(e) if e.code == Code::DeadlineExceeded => Ok(()),
-            Err(e) => Err(e),
+            Err(e) => return Err(e),
+        };
+        let now = Instant::now();
+        for (worker, step) in counts(&workers)?.into_iter().zip(counts(&steps)?) {
+            let worker = usize::try_from(worker).unwrap_or(usize::MAX);
+            self.members.arrived(worker, step, now);
         }
+        Ok(())
     }
 
     /// Looks who beats, and says who is waited for.
@@ -188,13 +195,14 @@ impl Gathering {
         }
     }
 
-    /// Updates the model by the mean of `count` gradients; the new step.
+    /// Updates the model by the mean of `count` gradients and gives tokens of the new step to all who take part.
     fn apply(&mut self, count: usize) -> Result<i64> {
         let required = i32::try_from(count).unwrap_or(i32::MAX);
-        let step = self.session.step().feed(&self.parts.required, required);
-        let step = integer(&step.fetch(&self.applied)?)?;
-        self.give_all(step)?;
-        Ok(step)
+        let mut step = self.session.step().feed(&self.parts.required, required);
+        for worker in self.members.present() {
+            step = step.target(&self.parts.give_applied[worker]);
+        }
+        integer(&step.fetch(&self.applied)?)
     }
 
     /// Gives a token to all who take part.

@@ -150,12 +150,13 @@ impl SyncReplicas {
             )));
         }
         let graph = global_step.handle().graph().clone();
-        let parts = graph.with_scope("sync", || Parts::new(&graph, self, pairs, global_step));
+        let mut parts = graph.with_scope("sync", || Parts::new(&graph, self, pairs, global_step));
         let taken = parts.taken.clone();
         let apply = optimizer.apply_gradients(&taken, Some(global_step))?;
         let step = graph.with_control(&[apply], || {
             graph.with_colocation(&global_step.handle().operation(), || global_step.read())
         });
+        parts.give_applied = graph.with_scope("sync", || parts.give(&step));
         graph.check()?;
         Ok(SyncTraining {
             settings: self.clone(),
@@ -176,8 +177,10 @@ pub(crate) struct Parts {
     local_step: Output,
     /// The newest of this worker's tokens; waits for one.
     token: Output,
-    /// Who has pushed, and for which step.
+    /// Who has pushed, and for which step: so many of them, waiting for them all, or those that are known now.
     arrived: [Output; 2],
+    expected: Output,
+    arrived_now: [Output; 2],
     /// How many gradients to take the mean of.
     required: Output,
     /// The means.
@@ -185,9 +188,13 @@ pub(crate) struct Parts {
     /// Lets the accumulators begin at a step.
     reset: Operation,
     step_to_reset: Output,
+    /// The workers' tokens.
+    tokens: Vec<Output>,
     /// Gives a token to each worker.
     give: Vec<Operation>,
     token_to_give: Output,
+    /// Gives the step after an update to each worker.
+    give_applied: Vec<Operation>,
     beat: Operation,
     beats: Output,
     leave: Operation,
@@ -205,9 +212,10 @@ impl Parts {
         let home = global_step.handle().operation();
         let at_home = |body: &mut dyn FnMut() -> Output| g.with_colocation(&home, body);
         let scalar = |name: &str, dtype: DType| g.placeholder(name, dtype, ());
-        let (local_step, required) = (
+        let (local_step, required, expected) = (
             scalar("local_step", DType::Int64),
             scalar("required", DType::Int32),
+            scalar("expected", DType::Int32),
         );
         let (step_to_reset, token_to_give) = (
             scalar("step_to_reset", DType::Int64),
@@ -234,14 +242,10 @@ impl Parts {
         let token = g.with_control(std::slice::from_ref(&train), || {
             g.with_colocation(&home, || newest(g, own))
         });
-        let arrived = g.with_colocation(&home, || dequeue(g, &ready, 2));
-        let give = tokens
-            .iter()
-            .map(|q| {
-                let token = std::slice::from_ref(&token_to_give);
-                g.with_colocation(&home, || enqueue(g, q, token))
-            })
-            .collect();
+        let arrived = g.with_colocation(&home, || dequeue(&ready, &expected));
+        let arrived_now = g.with_colocation(&home, || {
+            dequeue(&ready, &g.op("QueueSizeV2").input(&ready).output())
+        });
         let member = |name: &str| {
             g.with_colocation(&home, || {
                 let counts = g.variable(name).shape([settings.replicas]);
@@ -260,25 +264,40 @@ impl Parts {
                     .build()
             })
         };
-        Parts {
+        let mut parts = Parts {
             train,
             local_step,
             token,
-            arrived: arrived
-                .try_into()
-                .unwrap_or_else(|_| [required.clone(), required.clone()]),
+            arrived,
+            expected,
+            arrived_now,
             required,
             taken,
             reset: g.group("reset", &reset),
             step_to_reset,
-            give,
+            tokens,
+            give: Vec::new(),
             token_to_give,
+            give_applied: Vec::new(),
             beat: mark(&beats, "ResourceScatterAdd", 1),
             beats: beats.value().clone(),
             leave: mark(&left, "ResourceScatterUpdate", 1),
             join: mark(&left, "ResourceScatterUpdate", 0),
             left: left.value().clone(),
-        }
+        };
+        parts.give = parts.give(&parts.token_to_give);
+        parts
+    }
+
+    /// Gives a token to each worker.
+    fn give(&self, token: &Output) -> Vec<Operation> {
+        let g = token.graph();
+        let give = |queue: &Output| {
+            g.with_colocation(&queue.operation(), || {
+                enqueue(&g, queue, std::slice::from_ref(token))
+            })
+        };
+        self.tokens.iter().map(give).collect()
     }
 }
 
@@ -377,10 +396,13 @@ fn enqueue(g: &Graph, queue: &Output, values: &[Output]) -> Operation {
     g.op("QueueEnqueueV2").input(queue).inputs(values).build()
 }
 
-fn dequeue(g: &Graph, queue: &Output, parts: usize) -> Vec<Output> {
-    let types = AttrValue::List(AttrList::Type(vec![DType::Int64; parts]));
-    let op = g.op("QueueDequeueV2").input(queue);
-    op.attr("component_types", types).outputs()
+/// So many pairs out of a queue.
+fn dequeue(queue: &Output, count: &Output) -> [Output; 2] {
+    let types = AttrValue::List(AttrList::Type(vec![DType::Int64; 2]));
+    let g = queue.graph();
+    let op = g.op("QueueDequeueManyV2").input(queue).input(count);
+    let taken = op.attr("component_types", types).build();
+    [taken.output(0), taken.output(1)]
 }
 
 /// The last of all that a queue holds; waits for one if it holds none.

@@ -1,0 +1,387 @@
+//! Lanes between tasks of one process, over real sockets.
+
+use super::*;
+use crate::server::{Listener, serve};
+use crate::{ClusterSpec, Methods, Peers};
+use downpour_tensor::Tensor;
+use std::sync::mpsc;
+use std::time::Instant;
+use tonic::service::Routes;
+
+/// What a handler was told, and what it does.
+struct Heard {
+    tensors: Mutex<mpsc::Sender<(u64, String, Option<Tensor>)>>,
+    offers: Mutex<mpsc::Sender<(u64, LaneOffer)>>,
+    lost: Mutex<mpsc::Sender<String>>,
+    runs: Mutex<mpsc::Sender<(Run, RunEnded)>>,
+    stopped: Mutex<mpsc::Sender<Status>>,
+}
+
+struct Ears {
+    tensors: mpsc::Receiver<(u64, String, Option<Tensor>)>,
+    offers: mpsc::Receiver<(u64, LaneOffer)>,
+    lost: mpsc::Receiver<String>,
+    runs: mpsc::Receiver<(Run, RunEnded)>,
+    stopped: mpsc::Receiver<Status>,
+}
+
+impl LaneHandler for Heard {
+    fn run(&self, run: Run, ended: RunEnded) -> Canceller {
+        self.runs.lock().send((run, ended)).unwrap();
+        let stopped = self.stopped.lock().clone();
+        Arc::new(move |reason| {
+            let _ = stopped.send(reason);
+        })
+    }
+    fn tensor(&self, _: &str, step_id: u64, key: &str, tensor: Option<Tensor>) {
+        let heard = (step_id, key.to_owned(), tensor);
+        self.tensors.lock().send(heard).unwrap();
+    }
+    fn offer(&self, _: &str, step_id: u64, _: &str, offer: LaneOffer) {
+        let _ = self.offers.lock().send((step_id, offer));
+    }
+    fn lost(&self, peer: &str, _: &Status) {
+        let _ = self.lost.lock().send(peer.to_owned());
+    }
+}
+
+/// One task with lanes.
+struct End {
+    lanes: Arc<Lanes>,
+    peers: Peers,
+    ears: Ears,
+    gate: Arc<Gate>,
+    _handler: Arc<Heard>,
+    stop: tokio::sync::oneshot::Sender<()>,
+    serving: tokio::task::JoinHandle<()>,
+}
+
+const A: &str = "/job:worker/replica:0/task:0";
+const B: &str = "/job:ps/replica:0/task:0";
+
+async fn two(limits: Limits, is_near: bool) -> (End, End) {
+    let [a, b] = [
+        Listener::bind("127.0.0.1:0").await.unwrap(),
+        Listener::bind("127.0.0.1:0").await.unwrap(),
+    ];
+    let mut spec = ClusterSpec::default();
+    spec.add_hosts("worker", &a.address().to_string()).unwrap();
+    spec.add_hosts("ps", &b.address().to_string()).unwrap();
+    (
+        end(A, 1, a, &spec, limits, is_near),
+        end(B, 2, b, &spec, limits, is_near),
+    )
+}
+
+fn end(
+    name: &str,
+    life: u64,
+    listener: Listener,
+    spec: &ClusterSpec,
+    limits: Limits,
+    is_near: bool,
+) -> End {
+    let lanes = Lanes::new(name, life + listener_port(&listener), limits).unwrap();
+    if !is_near {
+        // A name that nobody listens on: lanes stay on TCP.
+        let _ = lanes
+            .near
+            .set(format!("downpour-nobody-{}", listener_port(&listener)));
+    }
+    let (tensors, t) = mpsc::channel();
+    let (offers, o) = mpsc::channel();
+    let (lost, l) = mpsc::channel();
+    let (runs, r) = mpsc::channel();
+    let (stopped, s) = mpsc::channel();
+    let handler = Arc::new(Heard {
+        tensors: Mutex::new(tensors),
+        offers: Mutex::new(offers),
+        lost: Mutex::new(lost),
+        runs: Mutex::new(runs),
+        stopped: Mutex::new(stopped),
+    });
+    let weak: Weak<Heard> = Arc::downgrade(&handler);
+    lanes.handled_by(weak);
+    let peers = Peers::new(spec, name, limits).with_lanes(Some(lanes.clone()));
+    let gate = Gate::new(name);
+    let (stop, stopping) = tokio::sync::oneshot::channel();
+    let doors = (gate.clone(), Some(lanes.clone()));
+    let serving = tokio::spawn(async move {
+        let stop = async {
+            let _ = stopping.await;
+        };
+        serve(
+            listener,
+            Routes::default(),
+            Methods::default(),
+            limits,
+            doors,
+            stop,
+        )
+        .await;
+    });
+    End {
+        lanes,
+        peers,
+        ears: Ears {
+            tensors: t,
+            offers: o,
+            lost: l,
+            runs: r,
+            stopped: s,
+        },
+        gate,
+        _handler: handler,
+        stop,
+        serving,
+    }
+}
+
+fn listener_port(listener: &Listener) -> u64 {
+    u64::from(listener.address().port())
+}
+
+fn key(from: &str, to: &str) -> String {
+    format!("{from}/device:CPU:0;01;{to}/device:CPU:0;v;0:0")
+}
+
+/// Longer than anything here takes on a machine that does a lot else.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+async fn both_ways(is_near: bool) {
+    let (a, b) = two(Limits::default(), is_near).await;
+    a.peers.open_lane(B, None).await.unwrap();
+    // A small value is there; a large one when it is wanted, and whole.
+    let small = Tensor::vector(vec![1.0f32, 2.0]);
+    a.peers.push(7, &key(A, B), Some(&small)).unwrap();
+    a.peers.push(7, &key(A, B), None).unwrap();
+    let (step, k, tensor) = b.ears.tensors.recv_timeout(PATIENCE).unwrap();
+    assert_eq!((step, k), (7, key(A, B)));
+    assert_eq!(tensor.unwrap().as_slice::<f32>().unwrap(), [1.0, 2.0]);
+    assert!(b.ears.tensors.recv_timeout(PATIENCE).unwrap().2.is_none());
+    // The other side answers on the same lane.
+    let large: Vec<u32> = (0..3_000_001).collect();
+    for step in 0..3 {
+        let tensor = Tensor::vector(large.clone());
+        b.peers.push(step, &key(B, A), Some(&tensor)).unwrap();
+    }
+    let (got, tensors) = mpsc::channel();
+    for _ in 0..3 {
+        let (step, offer) = a.ears.offers.recv_timeout(PATIENCE).unwrap();
+        let got = got.clone();
+        if step == 1 {
+            drop(offer);
+        } else {
+            offer(Box::new(move |tensor| {
+                got.send(tensor.unwrap().unwrap()).unwrap()
+            }));
+        }
+    }
+    for _ in 0..2 {
+        let tensor = tensors.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(tensor.as_slice::<u32>().unwrap(), large);
+    }
+    // What was declined is let go of.
+    let lane = b.lanes.to(A).unwrap();
+    let until = Instant::now() + PATIENCE;
+    while lane.is_holding() {
+        assert!(Instant::now() < until, "an offer that nobody wants is kept");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_go_both_ways_over_a_unix_socket() {
+    both_ways(true).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_go_both_ways_over_tcp() {
+    both_ways(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn calls_are_answered_stopped_and_refused() {
+    let (a, b) = two(Limits::default(), true).await;
+    a.peers.open_lane(B, None).await.unwrap();
+    let lane = a.lanes.to(B).unwrap();
+    let run = Run {
+        step_id: 3,
+        graph: 4,
+        session: "s".into(),
+    };
+    let (tx, outcomes) = mpsc::channel();
+    let call = |tx: &mpsc::Sender<_>| {
+        let tx = tx.clone();
+        lane.run(&run, Box::new(move |outcome| tx.send(outcome).unwrap()))
+    };
+    call(&tx);
+    let (heard, ended) = b.ears.runs.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(heard, run);
+    assert_eq!(b.gate.steps(), 1);
+    ended(Ok(true));
+    assert_eq!(outcomes.recv_timeout(PATIENCE).unwrap(), Ok(true));
+    call(&tx);
+    let (_, ended) = b.ears.runs.recv_timeout(PATIENCE).unwrap();
+    ended(Err(Status::aborted("no")));
+    let failed = outcomes.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(failed.unwrap_err().message, "no");
+    // Stopped while it runs: the task hears of it.
+    let number = call(&tx);
+    let (_, ended) = b.ears.runs.recv_timeout(PATIENCE).unwrap();
+    lane.stop(number);
+    b.ears.stopped.recv_timeout(PATIENCE).unwrap();
+    ended(Err(hung()));
+    assert!(outcomes.recv_timeout(PATIENCE).unwrap().is_err());
+    // A task that is about to end waits for what runs and takes nothing new.
+    call(&tx);
+    let (_, ended) = b.ears.runs.recv_timeout(PATIENCE).unwrap();
+    b.gate.drain();
+    call(&tx);
+    let refused = outcomes.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    assert!(refused.message.ends_with("is shutting down"), "{refused:?}");
+    b.gate.cut();
+    b.ears.stopped.recv_timeout(PATIENCE).unwrap();
+    ended(Ok(false));
+    assert_eq!(outcomes.recv_timeout(PATIENCE).unwrap(), Ok(false));
+}
+
+fn hung() -> Status {
+    Status::cancelled("RunGraph was cancelled by the master")
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn the_end_of_a_task_ends_what_waits_for_it() {
+    let (a, b) = two(Limits::default(), true).await;
+    a.peers.open_lane(B, None).await.unwrap();
+    let lane = a.lanes.to(B).unwrap();
+    let (tx, outcomes) = mpsc::channel();
+    let run = Run {
+        step_id: 3,
+        graph: 4,
+        session: "s".into(),
+    };
+    lane.run(&run, Box::new(move |outcome| tx.send(outcome).unwrap()));
+    let (_, ended) = b.ears.runs.recv_timeout(PATIENCE).unwrap();
+    let waits = a.peers.await_pushed(&key(B, A)).unwrap();
+    assert!(waits.lost().is_none());
+    b.stop.send(()).unwrap();
+    b.serving.await.unwrap();
+    let lost = outcomes.recv_timeout(PATIENCE).unwrap().unwrap_err();
+    assert!(lost.message.contains("Socket closed"), "{lost:?}");
+    assert_eq!(a.ears.lost.recv_timeout(PATIENCE).unwrap(), B);
+    assert!(waits.lost().is_some());
+    assert!(a.peers.push(1, &key(A, B), None).is_err());
+    // The run that it had asked for is told, whoever it is.
+    b.ears.stopped.recv_timeout(PATIENCE).unwrap();
+    ended(Ok(true));
+    // And a new connection needs someone at the other end.
+    assert!(a.peers.open_lane(B, None).await.is_err());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_client_that_waits_does_what_comes() {
+    let (a, b) = two(Limits::default(), true).await;
+    a.peers.open_lane(B, None).await.unwrap();
+    let lane = a.lanes.to(B).unwrap();
+    let lanes = a.lanes.clone();
+    // Several clients at once, each with a few hundred calls; the other end answers at once.
+    let answering = std::thread::spawn(move || {
+        while let Ok((_, ended)) = b.ears.runs.recv_timeout(Duration::from_secs(2)) {
+            ended(Ok(true));
+        }
+        (b.stop, b.serving)
+    });
+    let clients: Vec<_> = (0..3)
+        .map(|_| {
+            let (lanes, lane) = (lanes.clone(), lane.clone());
+            std::thread::spawn(move || {
+                for step_id in 0..300 {
+                    let run = Run {
+                        step_id,
+                        graph: 1,
+                        session: String::new(),
+                    };
+                    let (tx, rx) = tokio::sync::oneshot::channel();
+                    lane.run(&run, Box::new(move |outcome| tx.send(outcome).unwrap()));
+                    assert_eq!(lanes.block_on(rx).unwrap(), Ok(true));
+                }
+            })
+        })
+        .collect();
+    for client in clients {
+        client.join().unwrap();
+    }
+    answering.join().unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silence_is_noticed_while_someone_waits() {
+    let limits = Limits {
+        silence: Duration::from_millis(400),
+        ..Limits::default()
+    };
+    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    let mut spec = ClusterSpec::default();
+    spec.add_hosts("worker", "127.0.0.1:1").unwrap();
+    spec.add_hosts("ps", &listener.local_addr().unwrap().to_string())
+        .unwrap();
+    let own = Listener::bind("127.0.0.1:0").await.unwrap();
+    let a = end(A, 1, own, &spec, limits, true);
+    // A task that says hello and nothing more.
+    let mute = tokio::spawn(async move {
+        let (socket, _) = listener.accept().await.unwrap();
+        let other = Lanes::new(B, 5, Limits::default()).unwrap();
+        hello::mute(socket, &other).await
+    });
+    a.peers.open_lane(B, None).await.unwrap();
+    let _kept = mute.await.unwrap();
+    let waits = a.peers.await_pushed(&key(B, A)).unwrap();
+    assert_eq!(a.ears.lost.recv_timeout(PATIENCE).unwrap(), B);
+    assert!(waits.lost().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_peer_that_has_nothing_to_say_is_not_lost() {
+    let limits = Limits {
+        silence: Duration::from_secs(1),
+        ..Limits::default()
+    };
+    let (a, _b) = two(limits, true).await;
+    a.peers.open_lane(B, None).await.unwrap();
+    let waits = a.peers.await_pushed(&key(B, A)).unwrap();
+    let lost = a.ears.lost.recv_timeout(4 * limits.silence);
+    assert!(lost.is_err() && waits.lost().is_none());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_wrong_task_or_life_is_refused_and_garbage_ends_the_lane() {
+    let (a, b) = two(Limits::default(), true).await;
+    let wrong = a.peers.open_lane(B, Some(77)).await.unwrap_err();
+    assert!(
+        wrong.message.contains("was probably restarted"),
+        "{wrong:?}"
+    );
+    let refused = a
+        .lanes
+        .connect(
+            "/job:ps/replica:0/task:9",
+            (a.peers.address(B).unwrap(), "?"),
+            None,
+        )
+        .await;
+    let refused = refused.err().unwrap();
+    assert!(refused.message.contains("this is /job:ps"), "{refused:?}");
+    let address = b.peers.address(B).unwrap();
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    hello::as_task(&mut socket, "/job:worker/replica:0/task:3", B).await;
+    tokio::io::AsyncWriteExt::write_all(&mut socket, &[0xff; 64])
+        .await
+        .unwrap();
+    let lost = b.ears.lost.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(lost, "/job:worker/replica:0/task:3");
+    // The one that behaves goes on.
+    a.peers.open_lane(B, None).await.unwrap();
+    a.peers.push(1, &key(A, B), None).unwrap();
+    b.ears.tensors.recv_timeout(PATIENCE).unwrap();
+}

@@ -1,0 +1,291 @@
+//! Lanes: the connections between tasks that are both ours, beside TensorFlow's protocol. On a lane a
+//! value is sent as soon as it exists, the calls of a step are a few bytes, and nothing is copied on the way
+//! but by the system.
+//!
+//! A lane is made when two tasks first have to do with each other: on the task's own port, and between tasks of one
+//! host on a Unix socket that the task names there. It carries what both say. [`Lanes`] are those of one
+//! task; its worker is the [`LaneHandler`].
+
+mod driver;
+mod hello;
+#[cfg(test)]
+mod lane_tests;
+mod one;
+mod reader;
+mod socket;
+mod transport;
+mod writer;
+
+pub use driver::is_lent;
+pub(crate) use hello::{MAGIC, greet};
+pub use reader::Taker;
+pub use transport::Transport;
+
+use crate::task::Canceller;
+use crate::{Gate, Limits};
+use downpour_graph::{Result, Status};
+use downpour_tensor::Tensor;
+use downpour_wire::lane::Run;
+use driver::Driver;
+pub(crate) use one::Lane;
+use parking_lot::Mutex;
+use socket::Socket;
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, OnceLock, Weak};
+use std::time::Duration;
+
+/// A value that a peer has announced: whoever wants it calls this.
+pub type LaneOffer = Box<dyn FnOnce(Taker) + Send>;
+
+/// Takes the end of a run: its error, or whether the step left nothing behind here.
+pub type RunEnded = Box<dyn FnOnce(Result<bool>) + Send>;
+
+/// What peers ask of a task over its lanes.
+pub trait LaneHandler: Send + Sync {
+    /// Runs a graph; `ended` is called once, from any thread.
+    fn run(&self, run: Run, ended: RunEnded) -> Canceller;
+    /// A value of a step; `None` is a dead one.
+    fn tensor(&self, from: &str, step_id: u64, key: &str, tensor: Option<Tensor>);
+    /// A value of a step that can be had.
+    fn offer(&self, from: &str, step_id: u64, key: &str, offer: LaneOffer);
+    /// Nothing more will come from a peer.
+    fn lost(&self, peer: &str, reason: &Status);
+}
+
+/// The lanes of one task.
+pub struct Lanes {
+    me: Weak<Lanes>,
+    own: String,
+    incarnation: u64,
+    limits: Limits,
+    pub(crate) driver: Driver,
+    handler: OnceLock<Weak<dyn LaneHandler>>,
+    gate: OnceLock<Arc<Gate>>,
+    table: Mutex<Table>,
+    version: AtomicU64,
+    is_closed: AtomicBool,
+    /// Name of the Unix socket, if there is one.
+    near: OnceLock<String>,
+    /// Held while connecting: one attempt at a time.
+    connecting: tokio::sync::Mutex<()>,
+}
+
+#[derive(Default)]
+struct Table {
+    /// All lanes that are read.
+    all: Vec<Arc<Lane>>,
+    /// The one to use for each peer.
+    by_peer: HashMap<String, Arc<Lane>>,
+    has_thread: bool,
+}
+
+impl Lanes {
+    /// No lanes yet, of the task `own` in this life.
+    pub fn new(own: &str, incarnation: u64, limits: Limits) -> io::Result<Arc<Lanes>> {
+        let driver = Driver::new()?;
+        Ok(Arc::new_cyclic(|me| Lanes {
+            me: me.clone(),
+            own: own.to_owned(),
+            incarnation,
+            limits,
+            driver,
+            handler: OnceLock::new(),
+            gate: OnceLock::new(),
+            table: Mutex::default(),
+            version: AtomicU64::new(0),
+            is_closed: AtomicBool::new(false),
+            near: OnceLock::new(),
+            connecting: tokio::sync::Mutex::default(),
+        }))
+    }
+
+    /// Says who does what peers ask for.
+    pub fn handled_by(&self, handler: Weak<dyn LaneHandler>) {
+        // There is one worker to a task.
+        let _ = self.handler.set(handler);
+    }
+
+    /// Waits for `future` on this thread, which meanwhile does what comes over the lanes.
+    pub fn block_on<T>(&self, future: impl Future<Output = T>) -> T {
+        self.driver.block_on(self, future)
+    }
+
+    /// Whether there is any lane.
+    pub fn is_in_use(&self) -> bool {
+        self.version() != 0
+    }
+
+    /// The lane to a task, if there is one.
+    pub(crate) fn to(&self, peer: &str) -> Option<Arc<Lane>> {
+        let lane = self.table.lock().by_peer.get(peer).cloned()?;
+        lane.is_live().then_some(lane)
+    }
+
+    /// Sends a value to a task before it asks.
+    pub(crate) fn push(
+        &self,
+        peer: &str,
+        step_id: u64,
+        key: &str,
+        tensor: Option<&Tensor>,
+    ) -> Result<()> {
+        match self.to(peer) {
+            Some(lane) => lane.push(step_id, key, tensor),
+            None => Err(Status::unavailable(format!(
+                "the connection to {peer} is lost"
+            ))),
+        }
+    }
+
+    /// Counts a wait for a value of `peer`, whose silence then is noticed.
+    pub(crate) fn await_from(&self, peer: &str) -> Result<Awaited> {
+        match self.to(peer) {
+            Some(lane) => {
+                lane.waits.fetch_add(1, Ordering::Relaxed);
+                Ok(Awaited(lane))
+            }
+            None => Err(Status::unavailable(format!(
+                "the connection to {peer} is lost"
+            ))),
+        }
+    }
+
+    pub(crate) fn gated_by(&self, gate: Arc<Gate>) {
+        // There is one door to a task.
+        let _ = self.gate.set(gate);
+    }
+
+    fn gate(&self) -> Option<Arc<Gate>> {
+        self.gate.get().cloned()
+    }
+
+    fn handler(&self) -> Option<Arc<dyn LaneHandler>> {
+        self.handler.get()?.upgrade()
+    }
+
+    fn silence(&self) -> Duration {
+        self.limits.silence
+    }
+
+    fn version(&self) -> u64 {
+        self.version.load(Ordering::Acquire)
+    }
+
+    fn current(&self) -> (u64, Vec<Arc<Lane>>) {
+        let table = self.table.lock();
+        (self.version(), table.all.clone())
+    }
+
+    fn is_closed(&self) -> bool {
+        self.is_closed.load(Ordering::Acquire)
+    }
+
+    /// Uses a connection whose other end is known.
+    fn adopt(
+        self: &Arc<Self>,
+        who: (String, u64, String),
+        socket: Socket,
+    ) -> io::Result<Arc<Lane>> {
+        if self.is_closed() {
+            return Err(io::ErrorKind::NotConnected.into());
+        }
+        let lane = Lane::new(self, who, socket);
+        let mut table = self.table.lock();
+        table.all.push(lane.clone());
+        table.by_peer.insert(lane.peer.clone(), lane.clone());
+        self.version.fetch_add(1, Ordering::AcqRel);
+        if !std::mem::replace(&mut table.has_thread, true) {
+            let lanes = self.me.clone();
+            let started = std::thread::Builder::new()
+                .name("lanes".to_owned())
+                .stack_size(4 << 20)
+                .spawn(move || Driver::attend(&lanes));
+            if let Err(e) = started {
+                table.has_thread = false;
+                return Err(e);
+            }
+        }
+        drop(table);
+        self.driver.kick();
+        Ok(lane)
+    }
+
+    /// A lane has come to its end.
+    fn end(&self, lane: &Arc<Lane>, cause: io::Error) {
+        let mut reason = lane.lost();
+        if cause.kind() == io::ErrorKind::InvalidData {
+            reason.message = format!("{}: {cause}", reason.message);
+        }
+        self.forget(lane);
+        lane.end(self, &reason);
+    }
+
+    fn forget(&self, lane: &Arc<Lane>) {
+        let mut table = self.table.lock();
+        table.all.retain(|l| !Arc::ptr_eq(l, lane));
+        if table
+            .by_peer
+            .get(&lane.peer)
+            .is_some_and(|l| Arc::ptr_eq(l, lane))
+        {
+            table.by_peer.remove(&lane.peer);
+        }
+        self.version.fetch_add(1, Ordering::AcqRel);
+    }
+
+    /// Asks peers that are waited for and have been silent for a sign of life; ends those that give none.
+    fn look_after(&self, lanes: &[Arc<Lane>]) {
+        let now = self.driver.now();
+        let limit = u64::try_from(self.limits.silence.as_nanos()).unwrap_or(u64::MAX);
+        for lane in lanes {
+            if !lane.is_awaited() {
+                continue;
+            }
+            let asked = lane.asked.load(Ordering::Relaxed);
+            let heard = lane.heard.load(Ordering::Relaxed);
+            if asked == 0 && now.saturating_sub(heard) > limit / 4 {
+                lane.asked.store(now.max(1), Ordering::Relaxed);
+                lane.ping();
+            } else if asked != 0 && now.saturating_sub(asked) > limit {
+                let (peer, address) = (&lane.peer, &lane.address);
+                let limit = self.limits.silence;
+                let reason = Status::unavailable(format!(
+                    "{peer} at {address} is connected but has not answered for {limit:?}: it hangs, is stopped, or the network between is cut"
+                ));
+                self.forget(lane);
+                lane.end(self, &reason);
+            }
+        }
+    }
+
+    /// Ends all lanes.
+    pub fn close(&self) {
+        self.is_closed.store(true, Ordering::Release);
+        let all = std::mem::take(&mut self.table.lock().all);
+        for lane in all {
+            self.forget(&lane);
+            let reason = lane.lost();
+            lane.end(self, &reason);
+        }
+        self.driver.kick();
+    }
+}
+
+/// A wait for a value of a peer, until it is dropped.
+pub(crate) struct Awaited(Arc<Lane>);
+
+impl Awaited {
+    /// The peer and why nothing more will come from it, if so.
+    pub(crate) fn lost(&self) -> Option<(&str, Status)> {
+        let lane = &self.0;
+        (!lane.is_live()).then(|| (lane.peer.as_str(), lane.lost()))
+    }
+}
+
+impl Drop for Awaited {
+    fn drop(&mut self) {
+        self.0.waits.fetch_sub(1, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,424 @@
+//! One lane: calls and tensors to and from one peer.
+//!
+//! Whoever has something to say writes it at once, on its own thread. What comes is read by whoever
+//! drives (`driver.rs`), who then does what it asks for here, without any lock held. A lane ends once, in
+//! the hands of the driver: every open call fails, every run that the peer asked for is told to end.
+
+use super::reader::{Arrival, Coming, Incoming, Reader, Taker};
+use super::socket::Socket;
+use super::writer::Writer;
+use super::{LaneHandler, Lanes};
+use crate::gate::{Gate, Pass};
+use crate::task::Canceller;
+use bytes::Bytes;
+use downpour_graph::{Result, Status};
+use downpour_tensor::{BufferWriter, Tensor};
+use downpour_wire::from_tonic;
+use downpour_wire::lane::{self, Kind, Run, Sending, TensorFront};
+use parking_lot::Mutex;
+use std::collections::HashMap;
+use std::io;
+use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Weak};
+use std::task::{Wake, Waker};
+
+/// Takes the end of a call: its error, or whether its step left nothing behind.
+pub(crate) type CallDone = Box<dyn FnOnce(Result<bool>) + Send>;
+
+/// The connection to one peer.
+pub(crate) struct Lane {
+    /// `/job:J/replica:0/task:N` of the peer.
+    pub(crate) peer: String,
+    /// Which life of the peer this is.
+    pub(crate) incarnation: u64,
+    /// Where the peer listens, for texts.
+    pub(crate) address: String,
+    pub(crate) socket: Socket,
+    lanes: Weak<Lanes>,
+    reader: Mutex<Reader>,
+    writer: Mutex<Writer>,
+    next: AtomicU64,
+    /// Calls that the peer has yet to answer.
+    calls: Mutex<HashMap<u64, CallDone>>,
+    /// What the peer may take.
+    offers: Mutex<HashMap<u64, Bytes>>,
+    coming: Coming,
+    served: Mutex<Served>,
+    /// Values that are waited for.
+    pub(crate) waits: AtomicUsize,
+    ended: AtomicBool,
+    /// When something last came and when a sign of life was asked for, in nanoseconds of the driver's
+    /// clock; nothing is asked for at 0.
+    pub(crate) heard: AtomicU64,
+    pub(crate) asked: AtomicU64,
+}
+
+/// Runs that the peer asked for.
+#[derive(Default)]
+struct Served {
+    /// How to end each, once that is known.
+    runs: HashMap<u64, Option<Canceller>>,
+    /// Orders to end for runs that are about to begin.
+    early: HashMap<u64, Status>,
+}
+
+impl Served {
+    fn forget(&mut self, call: u64) {
+        self.runs.remove(&call);
+        self.early.remove(&call);
+    }
+}
+
+impl Lane {
+    pub(crate) fn new(
+        lanes: &Arc<Lanes>,
+        (peer, incarnation, address): (String, u64, String),
+        socket: Socket,
+    ) -> Arc<Lane> {
+        Arc::new(Lane {
+            peer,
+            incarnation,
+            address,
+            socket,
+            lanes: Arc::downgrade(lanes),
+            reader: Mutex::default(),
+            writer: Mutex::default(),
+            next: AtomicU64::new(1),
+            calls: Mutex::default(),
+            offers: Mutex::default(),
+            coming: Mutex::default(),
+            served: Mutex::default(),
+            waits: AtomicUsize::new(0),
+            ended: AtomicBool::new(false),
+            heard: AtomicU64::new(lanes.driver.now()),
+            asked: AtomicU64::new(0),
+        })
+    }
+
+    /// Whether it can be used.
+    pub(crate) fn is_live(&self) -> bool {
+        !self.ended.load(Ordering::Acquire)
+    }
+
+    /// Whether the peer may yet take something.
+    #[cfg(test)]
+    pub(crate) fn is_holding(&self) -> bool {
+        !self.offers.lock().is_empty()
+    }
+
+    /// Whether anyone here waits for the peer.
+    pub(crate) fn is_awaited(&self) -> bool {
+        self.waits.load(Ordering::Relaxed) > 0 || !self.calls.lock().is_empty()
+    }
+
+    /// Runs a graph on the peer; `done` is called once, from any thread.
+    pub(crate) fn run(&self, run: &Run, done: CallDone) -> u64 {
+        let call = self.next.fetch_add(1, Ordering::Relaxed);
+        self.calls.lock().insert(call, done);
+        self.send(run.encode(call), Bytes::new());
+        // Whoever ended the lane may have looked before the call was there.
+        if !self.is_live()
+            && let Some(done) = self.calls.lock().remove(&call)
+        {
+            done(Err(self.lost()));
+        }
+        call
+    }
+
+    /// Tells the peer to end a call; what it says about it still counts until `give_up`.
+    pub(crate) fn stop(&self, call: u64) {
+        if self.calls.lock().contains_key(&call) {
+            self.send(lane::empty(Kind::Stop, call), Bytes::new());
+        }
+    }
+
+    /// Ends a call from here.
+    pub(crate) fn give_up(&self, call: u64, reason: Status) {
+        let done = self.calls.lock().remove(&call);
+        if let Some(done) = done {
+            done(Err(reason));
+        }
+    }
+
+    /// Sends a value of a step.
+    pub(crate) fn push(&self, step_id: u64, key: &str, tensor: Option<&Tensor>) -> Result<()> {
+        let offer = self.next.fetch_add(1, Ordering::Relaxed);
+        match lane::send(step_id, key, tensor, offer)? {
+            Sending::Inline(front, rest) => self.send(front, rest),
+            Sending::Offered(front, bytes) => {
+                self.offers.lock().insert(offer, bytes);
+                self.send(front, Bytes::new());
+            }
+        }
+        match self.is_live() {
+            true => Ok(()),
+            false => Err(self.lost()),
+        }
+    }
+
+    /// Asks for a sign of life.
+    pub(crate) fn ping(&self) {
+        self.send(lane::empty(Kind::Ping, 0), Bytes::new());
+    }
+
+    fn send(&self, front: Bytes, rest: Bytes) {
+        let mut writer = self.writer.lock();
+        writer.frame(front, rest);
+        self.flush(&mut writer);
+    }
+
+    fn flush(&self, writer: &mut Writer) {
+        if writer.is_full {
+            // The driver goes on when there is room.
+            return;
+        }
+        match writer.flush(&self.socket) {
+            Ok(true) => {}
+            Ok(false) => {
+                if let Some(lanes) = self.lanes.upgrade() {
+                    lanes.driver.kick();
+                }
+            }
+            // The driver meets the end of the socket and ends the lane.
+            Err(_) => self.socket.shut_down(),
+        }
+    }
+
+    /// Whether the socket must be waited for before more can be sent.
+    pub(crate) fn is_full(&self) -> bool {
+        self.writer.lock().is_full
+    }
+
+    /// The socket takes more.
+    pub(crate) fn writable(&self) {
+        let mut writer = self.writer.lock();
+        writer.is_full = false;
+        self.flush(&mut writer);
+    }
+
+    /// Reads what is there, and says how many bytes that was; none if another thread does.
+    pub(crate) fn read(&self, out: &mut Vec<Arrival>) -> io::Result<usize> {
+        let Some(mut reader) = self.reader.try_lock() else {
+            return Ok(0);
+        };
+        let known = out.len();
+        let outcome = reader.read(&self.socket, &self.coming, out);
+        for arrival in out.get(known..).unwrap_or_default() {
+            // In the order of the wire: an order to end finds the run, however threads overtake each other.
+            if let Arrival::Run(call, _) = arrival {
+                self.served.lock().runs.insert(*call, None);
+            }
+        }
+        outcome
+    }
+
+    /// Does what came asks for.
+    pub(crate) fn handle(self: &Arc<Self>, arrival: Arrival, lanes: &Lanes) {
+        let Some(handler) = lanes.handler() else {
+            return;
+        };
+        match arrival {
+            Arrival::Run(call, run) => self.serve(call, run, &*handler, lanes.gate()),
+            Arrival::Ended(call, error, is_over) => {
+                let done = self.calls.lock().remove(&call);
+                if let Some(done) = done {
+                    done(error.map_or(Ok(is_over), Err));
+                }
+            }
+            Arrival::Stop(call) => self.stopped(call, hung_up()),
+            Arrival::Tensor(front, tensor) => {
+                handler.tensor(&self.peer, front.step_id, &front.key, tensor);
+            }
+            Arrival::Offer(id, front) => {
+                let (step_id, key) = (front.step_id, front.key.clone());
+                let offered = Offered {
+                    lane: self.clone(),
+                    id,
+                    front: Some(front),
+                };
+                let offer = Box::new(move |taker| offered.take(taker));
+                handler.offer(&self.peer, step_id, &key, offer);
+            }
+            Arrival::Take(id) => {
+                let bytes = self.offers.lock().remove(&id);
+                if let Some(bytes) = bytes {
+                    let mut writer = self.writer.lock();
+                    writer.transfer(id, bytes);
+                    self.flush(&mut writer);
+                }
+            }
+            Arrival::Decline(id) => {
+                self.offers.lock().remove(&id);
+            }
+            Arrival::Ping => self.send(lane::empty(Kind::Pong, 0), Bytes::new()),
+            Arrival::Taken(taker, tensor) => taker(tensor),
+        }
+    }
+
+    /// Runs a graph for the peer.
+    fn serve(
+        self: &Arc<Self>,
+        call: u64,
+        run: Run,
+        handler: &dyn LaneHandler,
+        gate: Option<Arc<Gate>>,
+    ) {
+        let pass = match gate.map(|gate| gate.admit_step()).transpose() {
+            Ok(pass) => pass,
+            Err(refusal) => {
+                let refusal = from_tonic(&refusal);
+                self.served.lock().forget(call);
+                return self.send(lane::ended(call, Some(&refusal), false), Bytes::new());
+            }
+        };
+        let pass = pass.map(|pass| {
+            Arc::new(Passing {
+                pass,
+                lane: self.clone(),
+                call,
+            })
+        });
+        let (lane, held) = (self.clone(), pass.clone());
+        let ended = Box::new(move |outcome: Result<bool>| {
+            lane.served.lock().forget(call);
+            drop(held);
+            let frame = match &outcome {
+                Ok(is_over) => lane::ended(call, None, *is_over),
+                Err(e) => lane::ended(call, Some(e), false),
+            };
+            lane.send(frame, Bytes::new());
+        });
+        let cancel = handler.run(run, ended);
+        let told = {
+            let mut served = self.served.lock();
+            let told = served.early.remove(&call);
+            if let Some(slot) = served.runs.get_mut(&call) {
+                *slot = Some(cancel.clone());
+            }
+            told
+        };
+        if let Some(reason) = told {
+            cancel(reason);
+        } else if !self.is_live() {
+            cancel(hung_up());
+        }
+        if let Some(pass) = pass {
+            pass.look();
+        }
+    }
+
+    fn stopped(&self, call: u64, reason: Status) {
+        let cancel = {
+            let mut served = self.served.lock();
+            match served.runs.get(&call) {
+                Some(Some(cancel)) => cancel.clone(),
+                Some(None) => {
+                    served.early.insert(call, reason);
+                    return;
+                }
+                None => return,
+            }
+        };
+        cancel(reason);
+    }
+
+    /// Ends the lane: nothing more will come.
+    pub(crate) fn end(&self, lanes: &Lanes, reason: &Status) {
+        if self.ended.swap(true, Ordering::AcqRel) {
+            return;
+        }
+        self.socket.shut_down();
+        let calls = std::mem::take(&mut *self.calls.lock());
+        for done in calls.into_values() {
+            done(Err(reason.clone()));
+        }
+        self.offers.lock().clear();
+        let mut coming: Vec<Incoming> = self.coming.lock().drain().map(|(_, i)| i).collect();
+        coming.extend(self.reader.lock().abandon());
+        for incoming in coming {
+            (incoming.taker)(Err(reason.clone()));
+        }
+        let runs = std::mem::take(&mut self.served.lock().runs);
+        for cancel in runs.into_values().flatten() {
+            cancel(hung_up());
+        }
+        if let Some(handler) = lanes.handler() {
+            handler.lost(&self.peer, reason);
+        }
+    }
+
+    /// What is said of a lane that has ended.
+    pub(crate) fn lost(&self) -> Status {
+        Status::unavailable(format!("Socket closed ({} at {})", self.peer, self.address))
+    }
+}
+
+fn hung_up() -> Status {
+    Status::cancelled("RunGraph was cancelled by the master")
+}
+
+/// A value that the peer has offered; it hears when nobody wants it.
+struct Offered {
+    lane: Arc<Lane>,
+    id: u64,
+    front: Option<TensorFront>,
+}
+
+impl Offered {
+    fn take(mut self, taker: Taker) {
+        let Some(front) = self.front.take() else {
+            return;
+        };
+        let lane = self.lane.clone();
+        let incoming = Incoming {
+            bytes: BufferWriter::new(front.len),
+            front,
+            taker,
+        };
+        lane.coming.lock().insert(self.id, incoming);
+        lane.send(lane::empty(Kind::Take, self.id), Bytes::new());
+        if !lane.is_live()
+            && let Some(incoming) = lane.coming.lock().remove(&self.id)
+        {
+            (incoming.taker)(Err(lane.lost()));
+        }
+    }
+}
+
+impl Drop for Offered {
+    fn drop(&mut self) {
+        if self.front.is_some() {
+            self.lane
+                .send(lane::empty(Kind::Decline, self.id), Bytes::new());
+        }
+    }
+}
+
+/// A run on its way through the gate, which may be shut before the run is over.
+struct Passing {
+    pass: Pass,
+    lane: Arc<Lane>,
+    call: u64,
+}
+
+impl Passing {
+    /// Ends the run if it may not go on; else looks again when that changes.
+    fn look(self: Arc<Self>) {
+        let waker = Waker::from(Arc::new(Weakly(Arc::downgrade(&self))));
+        if let Some(refusal) = self.pass.check(&waker) {
+            let reason = from_tonic(&refusal);
+            self.lane.stopped(self.call, reason);
+        }
+    }
+}
+
+/// The gate must not keep what waits at it.
+struct Weakly(Weak<Passing>);
+
+impl Wake for Weakly {
+    fn wake(self: Arc<Self>) {
+        if let Some(passing) = self.0.upgrade() {
+            passing.look();
+        }
+    }
+}

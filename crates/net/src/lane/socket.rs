@@ -1,0 +1,102 @@
+//! The socket of a lane: a Unix one between tasks of a host, TCP otherwise. Never blocks.
+
+use bytes::Bytes;
+use downpour_tensor::BufferWriter;
+use rustix::io::Errno;
+use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
+use std::collections::VecDeque;
+use std::io::{self, IoSlice};
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+
+/// Pieces that one call of the system takes.
+const PIECES: usize = 64;
+
+/// One connected socket.
+pub(crate) struct Socket(OwnedFd);
+
+/// How a transfer went.
+#[derive(Debug, PartialEq, Eq)]
+pub(crate) enum Moved {
+    /// So many bytes.
+    Some(usize),
+    /// None just now.
+    Nothing,
+}
+
+impl Socket {
+    /// Takes over a connected socket.
+    pub(crate) fn new(fd: impl Into<OwnedFd>) -> io::Result<Socket> {
+        let fd = fd.into();
+        rustix::io::ioctl_fionbio(&fd, true)?;
+        // Without room for what comes at once only speed is lost.
+        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&fd, BUFFER);
+        let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&fd, BUFFER);
+        Ok(Socket(fd))
+    }
+
+    /// Reads into `buffer`.
+    pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<Moved> {
+        moved(rustix::io::read(&self.0, buffer))
+    }
+
+    /// Reads at most `limit` bytes to where they belong.
+    pub(crate) fn read_into(&self, tensor: &mut BufferWriter, limit: usize) -> io::Result<Moved> {
+        let read = tensor.fill(limit, |free| {
+            rustix::io::read(&self.0, free).map(|(filled, _)| filled)
+        });
+        moved(read)
+    }
+
+    /// Writes from the front of `queue` and removes what went.
+    pub(crate) fn write(&self, queue: &mut VecDeque<Bytes>) -> io::Result<Moved> {
+        let mut slices = [IoSlice::new(&[]); PIECES];
+        let mut count = 0;
+        for (slice, piece) in slices.iter_mut().zip(queue.iter()) {
+            *slice = IoSlice::new(piece);
+            count += 1;
+        }
+        let slices = slices.get(..count).unwrap_or_default();
+        let mut nothing = SendAncillaryBuffer::default();
+        let sent = rustix::net::sendmsg(&self.0, slices, &mut nothing, SendFlags::NOSIGNAL);
+        let moved = match moved(sent) {
+            // Only reading ends so.
+            Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(Moved::Nothing),
+            moved => moved,
+        }?;
+        if let Moved::Some(mut n) = moved {
+            while let Some(front) = queue.front_mut() {
+                if n < front.len() {
+                    bytes::Buf::advance(front, n);
+                    break;
+                }
+                n -= front.len();
+                queue.pop_front();
+            }
+        }
+        Ok(moved)
+    }
+
+    /// Ends both directions; whoever waits for the socket hears of it.
+    pub(crate) fn shut_down(&self) {
+        // One that is closed already is what was wanted.
+        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+    }
+}
+
+/// What may be under way unread.
+const BUFFER: usize = 1 << 20;
+
+impl AsFd for Socket {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.0.as_fd()
+    }
+}
+
+fn moved(outcome: Result<usize, Errno>) -> io::Result<Moved> {
+    match outcome {
+        Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+        Ok(n) => Ok(Moved::Some(n)),
+        Err(Errno::AGAIN | Errno::INTR) => Ok(Moved::Nothing),
+        Err(e) => Err(e.into()),
+    }
+}
