@@ -71,6 +71,29 @@ const RUNS: &[Run] = &[
         bounds: &[at_least("test_accuracy", 0.985)],
     },
     Run {
+        example: "model_parallel",
+        flags: &["--workers", "4", "--partitions", "2"],
+        bounds: MODEL_PARALLEL,
+    },
+    Run {
+        example: "model_parallel",
+        flags: &[
+            "--workers",
+            "4",
+            "--partitions",
+            "2",
+            "--sync",
+            "--steps",
+            "750",
+        ],
+        bounds: MODEL_PARALLEL,
+    },
+    Run {
+        example: "wide_layer",
+        flags: &["--steps", "3"],
+        bounds: WIDE_LAYER,
+    },
+    Run {
         example: "wide_deep",
         flags: &[],
         bounds: WIDE_DEEP,
@@ -93,6 +116,20 @@ const RUNS: &[Run] = &[
             at_least("grammatical", 0.8),
         ],
     },
+];
+
+const MODEL_PARALLEL: &[Bound] = &[
+    at_least("test_accuracy", 0.96),
+    between("partitions", 2.0, 2.0),
+];
+
+/// What travels is the batch out, sums back, and their gradients: 0.5 MB each for every task beyond
+/// the first, whatever the width.
+const WIDE_LAYER: &[Bound] = &[
+    between("kb_1", 0.0, 0.0),
+    between("kb_2", 1000.0, 3000.0),
+    between("kb_4", 3000.0, 9000.0),
+    between("loss_apart", 0.0, 1e-4),
 ];
 
 /// Four tables, of which each of the two parameter servers has a part, change only by rows.

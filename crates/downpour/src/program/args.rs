@@ -12,6 +12,7 @@ const USAGE: &str = "\
 Options of every Downpour program:
   --ps N              parameter servers of a cluster in this process [1]
   --workers N         workers of a cluster in this process [1]
+  --partitions N      how many workers compute one replica of the model together [1]
   --sync              one update for all workers instead of one for each
   --backups N         with --sync: how many workers an update does not wait for [0]
   --steps N           steps of all workers together
@@ -80,6 +81,7 @@ impl Args {
             match name.replace('_', "-").as_str() {
                 "--ps" => parsed.options.ps = number(&name, value()?)?,
                 "--workers" => parsed.options.workers = number(&name, value()?)?,
+                "--partitions" => parsed.options.partitions = number(&name, value()?)?,
                 "--sync" => parsed.options.sync = true,
                 "--backups" => parsed.options.backups = number(&name, value()?)?,
                 "--steps" => parsed.options.steps = number(&name, value()?)?,

@@ -8,8 +8,8 @@ pub use args::{Args, log_to_stderr, main};
 
 use crate::{ClusterSpec, LocalCluster, Role, Server, ServerConfig, ServerError, WhenDone};
 use downpour_build::{
-    Code, DeviceFunction, DeviceName, Graph, Operation, Output, ReplicaDeviceSetter, Result,
-    Spread, Status, Variable,
+    Code, DeviceFunction, DeviceName, Graph, ModelPartitions, Operation, Output,
+    ReplicaDeviceSetter, Replicas, Result, Spread, Status, Variable,
 };
 use downpour_client::{SessionOptions, Target};
 use downpour_train::hooks::{Hook, StopAtStep};
@@ -128,6 +128,9 @@ pub struct Options {
     pub ps: usize,
     /// Workers of a cluster in this process.
     pub workers: usize,
+    /// Workers that compute one replica of the model together: every so many of them, the first of
+    /// which leads.
+    pub partitions: usize,
     /// Which task of which cluster to be, instead.
     pub role: Option<Role>,
     /// One update for all workers instead of one for each.
@@ -152,6 +155,7 @@ impl Default for Options {
         Options {
             ps: 1,
             workers: 1,
+            partitions: 1,
             role: None,
             sync: false,
             backups: 0,
@@ -259,6 +263,7 @@ pub struct Worker {
     count: usize,
     ps: usize,
     is_chief: bool,
+    partitions: ModelPartitions,
     sync: Option<SyncReplicas>,
     global_step: Variable,
     training: RefCell<Option<SyncTraining>>,
@@ -270,12 +275,18 @@ impl Worker {
         &self.graph
     }
 
-    /// Its number among the workers.
+    /// The tasks that its model may be split over: itself, and as many others as
+    /// [`Options::partitions`] says.
+    pub fn partitions(&self) -> &ModelPartitions {
+        &self.partitions
+    }
+
+    /// Its number among the workers that lead a replica: all of them if models are not split.
     pub fn index(&self) -> usize {
         self.index
     }
 
-    /// How many workers there are.
+    /// How many workers there are, or replicas of several workers each.
     pub fn count(&self) -> usize {
         self.count
     }
@@ -353,16 +364,21 @@ pub fn run<P: Program>(program: &P, options: &Options) -> Result<Report, Program
 
 /// Runs all tasks in this process.
 fn locally<P: Program>(program: &P, options: &Options) -> Result<Report, ProgramError> {
+    let replicas = replicas(
+        (0..options.workers.max(1) as u32).map(|task| ("worker".to_owned(), task)),
+        0..options.ps as u32,
+        options,
+    )?;
     let cluster = LocalCluster::start(options.ps, options.workers.max(1))?;
     let place = |index: usize| Place {
-        target: Target::from(&cluster.workers()[index]),
+        target: Target::from(&cluster.workers()[index * options.partitions]),
         cluster: cluster.spec(),
         job: "worker",
         index,
         is_chief: index == 0,
     };
     std::thread::scope(|scope| {
-        let others: Vec<_> = (1..cluster.workers().len())
+        let others: Vec<_> = (1..replicas.count())
             .map(|i| scope.spawn(move || work(program, options, &place(i))))
             .collect();
         let mut report = work(program, options, &place(0));
@@ -393,19 +409,26 @@ fn as_task<P: Program>(
         bind: Some(role.listen.clone()),
         ..ServerConfig::local()
     };
-    if role.job == "ps" {
+    let all = masters(&role.cluster);
+    let own = all.iter().position(|m| *m == (role.job.clone(), role.task));
+    replicas(all.clone(), ps_tasks(&role.cluster), options)?;
+    let leads: Vec<(String, u32)> = all.into_iter().step_by(options.partitions).collect();
+    let (is_chief, own) = (own == Some(0), own.unwrap_or(0));
+    let (index, leads_one) = (own / options.partitions, own % options.partitions == 0);
+    if role.job == "ps" || !leads_one {
+        // A replica's other workers serve the one that leads, and all replicas if variables are here.
+        let wait_for = match role.job == "ps" || index == 0 && role.cluster.job("ps").is_err() {
+            true => leads,
+            false => leads.into_iter().skip(index).take(1).collect(),
+        };
         config.ending.when_done = Some(WhenDone {
-            wait_for: masters(&role.cluster),
+            wait_for,
             grace: Duration::from_secs(5),
         });
         Server::start(config)?.join()?;
         return Ok(Report::new());
     }
     let server = Server::start(config)?;
-    let is_chief = masters(&role.cluster).first() == Some(&(role.job.clone(), role.task));
-    let index = masters(&role.cluster)
-        .iter()
-        .position(|m| *m == (role.job.clone(), role.task));
     Ok(work(
         program,
         options,
@@ -413,7 +436,7 @@ fn as_task<P: Program>(
             target: Target::from(&server),
             cluster: &role.cluster,
             job: &role.job,
-            index: index.unwrap_or(0),
+            index,
             is_chief,
         },
     )?)
@@ -435,10 +458,23 @@ fn masters(cluster: &ClusterSpec) -> Vec<(String, u32)> {
     all.into_iter().map(|(_, job, task)| (job, task)).collect()
 }
 
-/// What the tasks that train are called.
-fn places(cluster: &ClusterSpec) -> impl Iterator<Item = String> {
-    let all = masters(cluster).into_iter();
-    all.map(|(job, task)| format!("/job:{job}/task:{task}"))
+/// The numbers of the parameter servers.
+fn ps_tasks(cluster: &ClusterSpec) -> Vec<u32> {
+    match cluster.job("ps") {
+        Ok(tasks) => tasks.keys().copied().collect(),
+        Err(_) => Vec::new(),
+    }
+}
+
+/// The workers as replicas of as many tasks as the options say.
+fn replicas(
+    masters: impl IntoIterator<Item = (String, u32)>,
+    ps: impl IntoIterator<Item = u32>,
+    options: &Options,
+) -> Result<Replicas> {
+    let devices = masters.into_iter();
+    let devices = devices.map(|(job, task)| format!("/job:{job}/task:{task}"));
+    Ok(Replicas::over(devices, options.partitions)?.ps_tasks(ps))
 }
 
 /// Where a worker is.
@@ -450,58 +486,39 @@ struct Place<'a> {
     is_chief: bool,
 }
 
-impl Place<'_> {
-    fn task(&self) -> u32 {
-        let masters = masters(self.cluster);
-        masters.get(self.index).map_or(0, |(_, task)| *task)
-    }
-
-    /// Where the chief is.
-    fn chief(&self) -> String {
-        match masters(self.cluster).first() {
-            Some((job, task)) => format!("/job:{job}/task:{task}"),
-            None => self.device(),
-        }
-    }
-
-    fn device(&self) -> String {
-        format!("/job:{}/task:{}", self.job, self.task())
-    }
-}
-
 /// Builds and trains as one worker.
 fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result<Report> {
     let graph = Graph::new();
-    let ps: Vec<u32> = match place.cluster.job("ps") {
-        Ok(tasks) => tasks.keys().copied().collect(),
-        Err(_) => Vec::new(),
+    let ps = ps_tasks(place.cluster);
+    let replicas = replicas(masters(place.cluster), ps.iter().copied(), options)?;
+    let (count, keepers) = (replicas.count(), ps.len().max(1));
+    let device = replicas.lead(place.index);
+    let partitions = replicas.partitions(place.index)?;
+    let function = match options.partitions {
+        1 => setter(&device, ps, &replicas.lead(0))?,
+        _ => replicas.device_function(place.index)?,
     };
-    let (count, keepers) = (masters(place.cluster).len(), ps.len().max(1));
-    let (model, worker) =
-        graph.with_device_function(setter(&place.device(), ps, &place.chief())?, || {
-            let worker = Worker {
-                global_step: downpour_train::global_step(&graph),
-                graph: graph.clone(),
-                job: place.job.to_owned(),
-                index: place.index,
-                count,
-                ps: keepers,
-                is_chief: place.is_chief,
-                sync: options.sync.then(|| {
-                    let sync = SyncReplicas::new(count, place.index).backups(options.backups);
-                    sync.tasks(places(place.cluster))
-                }),
-                training: RefCell::new(None),
-            };
-            program.build(&worker).map(|model| (model, worker))
-        })?;
+    let (model, worker) = graph.with_device_function(function, || {
+        let worker = Worker {
+            global_step: downpour_train::global_step(&graph),
+            graph: graph.clone(),
+            job: place.job.to_owned(),
+            index: place.index,
+            count,
+            ps: keepers,
+            is_chief: place.is_chief,
+            partitions,
+            sync: options.sync.then(|| {
+                let sync = SyncReplicas::new(count, place.index).backups(options.backups);
+                sync.tasks((0..count).map(|replica| replicas.lead(replica)))
+            }),
+            training: RefCell::new(None),
+        };
+        program.build(&worker).map(|model| (model, worker))
+    })?;
     let mut model = model;
     graph.check()?;
-    let mut filters = vec!["/job:ps".to_owned(), place.device()];
-    if place.cluster.job("ps").is_err() {
-        // The variables are there.
-        filters.push(place.chief());
-    }
+    let filters = replicas.filters(place.index);
     let mut supervision = Supervision::new(&place.target, &graph)
         .chief(place.is_chief)
         .options(SessionOptions::new().device_filters(filters))
@@ -510,7 +527,7 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
         supervision = supervision.checkpoints(dir, options.save);
     }
     if let Some(lease) = options.elect {
-        supervision = supervision.election(candidate(options, place, lease)?);
+        supervision = supervision.election(candidate(options, &device, lease)?);
     }
     if let Some(training) = &*worker.training.borrow() {
         supervision = supervision.hook(training.hook(place.is_chief));
@@ -541,7 +558,7 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
 }
 
 /// This worker's part in the election of a chief.
-fn candidate(options: &Options, place: &Place<'_>, lease: Duration) -> Result<LeaseElection> {
+fn candidate(options: &Options, device: &str, lease: Duration) -> Result<LeaseElection> {
     let Some(dir) = &options.dir else {
         return Err(Status::invalid_argument(
             "an election needs a directory that all workers see: --dir",
@@ -552,7 +569,7 @@ fn candidate(options: &Options, place: &Place<'_>, lease: Duration) -> Result<Le
             "synchronous training has an appointed chief: it cannot be elected",
         ));
     }
-    Ok(LeaseElection::new(dir, &place.device(), lease))
+    Ok(LeaseElection::new(dir, device, lease))
 }
 
 /// Variables on the parameter servers in turn, or on the chief if there are none; all else on the

@@ -9,6 +9,7 @@ mod meta;
 mod placement;
 mod profile;
 mod queues;
+mod replicas;
 mod report;
 mod sampled;
 mod split;
