@@ -56,6 +56,11 @@ const RUNS: &[Run] = &[
         bounds: &[at_least("test_accuracy", 0.915)],
     },
     Run {
+        example: "mnist_downpour",
+        flags: &["--workers", "4"],
+        bounds: &[at_least("test_accuracy", 0.915)],
+    },
+    Run {
         example: "towers",
         flags: &[],
         bounds: &[at_least("test_accuracy", 0.91)],

@@ -9,6 +9,7 @@
 )]
 
 mod bench;
+mod chart;
 mod check;
 mod cluster;
 mod conformance;
@@ -19,6 +20,7 @@ mod fuzz;
 mod graphs;
 mod inspect;
 mod launch;
+mod methods;
 mod process;
 mod programs;
 mod proto;
@@ -50,6 +52,7 @@ usage: cargo xtask <command>
   programs [NAME [--sync] [--free] [--resource] [--tf] [--data DIR]]
                         one training program on 2 ps and 2 workers; all on both sides, compared
   examples [NAME…]      the examples of crates/downpour train to the quality they state
+  methods [--smoke]     Downpour SGD, Adagrad and synchronous SGD to the same accuracy: docs/methods.md
   launch                the demo, and a TensorFlow script under `downpour run`, with tasks killed
   inspect [--only NAME] `downpour inspect` on TensorFlow's files beside TensorFlow
   dashboard [--debug] [--shots DIR]
@@ -88,6 +91,7 @@ fn run(args: &[String]) -> Result<()> {
         "cluster" => cluster::run(rest).map(|_| ()),
         "programs" => programs::run(rest).map(|_| ()),
         "examples" => examples::train(rest).map(|summary| println!("{summary}")),
+        "methods" => methods::compare(rest).map(|summary| println!("{summary}")),
         "recovery" => trial::recovery(rest).map(|_| ()),
         "board" => trial::board().map(|_| ()),
         "dashboard" => dashboard::test(rest).map(|_| ()),

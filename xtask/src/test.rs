@@ -4,7 +4,7 @@
 use crate::process::{build_server, cargo, run_watched};
 use crate::{
     bench, check, cluster, conformance, dashboard, example, examples, fuzz, graphs, inspect,
-    launch, programs,
+    launch, methods, programs,
 };
 use anyhow::{Result, bail};
 use std::time::Instant;
@@ -17,6 +17,7 @@ pub(crate) fn run() -> Result<()> {
         report.step("unit", unit_tests);
         report.step("example", example::run);
         report.step("examples", || examples::train(&[]));
+        report.step("methods", || methods::compare(&["--smoke".to_owned()]));
         report.step("launch", launch::run);
         report.step("dashboard", || dashboard::test(&[]));
         report.step("cluster", || cluster::run(&[]));

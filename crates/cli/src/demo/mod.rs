@@ -2,6 +2,7 @@
 //! the trainers are those of `run`, `serve` and `downpour::program`; only the view is the demo's own.
 
 mod data;
+mod downpour_sgd;
 mod model;
 mod progress;
 mod sketch;
@@ -40,6 +41,8 @@ pub(crate) struct Demo {
 enum What {
     /// Handwritten digits: starts parameter servers and workers as processes, trains, shows how it goes, evaluates
     Mnist(Mnist),
+    /// The same by Downpour SGD: replicas that fetch, compute and push at once, on portions of the data under leases
+    Downpour(downpour_sgd::Downpour),
 }
 
 /// Flags of `downpour demo mnist`.
@@ -83,6 +86,10 @@ pub(crate) struct Mnist {
 
     #[command(flatten)]
     dashboard: DashboardFlags,
+
+    /// How, if by Downpour SGD
+    #[arg(skip)]
+    downpour: Option<downpour_sgd::How>,
 }
 
 impl Demo {
@@ -90,6 +97,7 @@ impl Demo {
     pub(crate) fn run(self) -> Result<ExitCode> {
         match self.what {
             What::Mnist(mnist) => mnist.run(),
+            What::Downpour(downpour) => downpour.mnist().run(),
         }
     }
 }
@@ -139,10 +147,11 @@ impl Mnist {
     }
 
     fn title(&self) -> String {
-        let how = match (self.sync, self.backup_workers) {
-            (false, _) => "asynchronous".to_owned(),
-            (true, 0) => "synchronous".to_owned(),
-            (true, n) => format!("synchronous with {n} backup"),
+        let how = match (self.sync, self.backup_workers, &self.downpour) {
+            (_, _, Some(how)) => how.to_string(),
+            (false, _, None) => "asynchronous".to_owned(),
+            (true, 0, None) => "synchronous".to_owned(),
+            (true, n, None) => format!("synchronous with {n} backup"),
         };
         let count = |n: u32, word: &str| match n {
             1 => format!("1 {word}"),
@@ -173,8 +182,15 @@ impl Mnist {
             flag("--backups", self.backup_workers.to_string());
             command.push("--sync".to_owned());
         }
+        let name = match &self.downpour {
+            Some(how) => {
+                command.extend(how.to_flags());
+                "downpour"
+            }
+            None => "mnist",
+        };
         let counts = [("ps", self.ps), ("worker", self.workers)];
-        let mut spec = JobSpec::new("mnist", command, &counts);
+        let mut spec = JobSpec::new(name, command, &counts);
         spec.dir.clone_from(&self.dir);
         spec.train_dir = Some("{dir}/train".into());
         spec.drain = Duration::from_secs(5);

@@ -1,5 +1,6 @@
 //! What the demo trains: softmax regression, or a small convolutional network.
 
+use super::downpour_sgd::{How, Pouring};
 use super::progress::Reporter;
 use clap::ValueEnum;
 use downpour::layers::{Conv2D, Dense, dropout};
@@ -7,7 +8,7 @@ use downpour::losses::sparse_softmax_cross_entropy;
 use downpour::mnist::{Batches, Classifier, Digits, Mnist, PIXELS};
 use downpour::program::{Program, Report, Worker};
 use downpour::train::hooks::{Hook, Summaries};
-use downpour::train::{Adagrad, Adam, Events, Every, MonitoredSession, Schedule};
+use downpour::train::{Adagrad, Adam, Events, Every, MonitoredSession, Optimizer, Schedule};
 use downpour::{DType, Graph, Init, Operation, Output, Padding, Result, Status, summary};
 use std::fmt;
 use std::time::{Duration, Instant};
@@ -80,6 +81,8 @@ pub(crate) struct Teller {
     /// How long this process trains.
     pub(crate) time: Option<Duration>,
     pub(crate) begin: Instant,
+    /// By Downpour SGD, and how.
+    pub(crate) downpour: Option<How>,
 }
 
 /// What a worker keeps.
@@ -87,8 +90,34 @@ pub(crate) struct Model {
     classifier: Classifier,
     loss: Output,
     accuracy: Output,
-    train: Operation,
-    batches: Batches,
+    way: Way,
+}
+
+/// How a worker learns.
+enum Way {
+    Step { train: Operation, batches: Batches },
+    Downpour(Box<Pouring>),
+}
+
+impl Teller {
+    fn way(
+        &self,
+        worker: &Worker,
+        optimizer: &impl Optimizer,
+        loss: &Output,
+        digits: &Digits,
+    ) -> Result<Way> {
+        if let Some(how) = &self.downpour {
+            let data = (digits, &self.data.train, self.kind.batch());
+            let pouring = how.build(worker, optimizer, loss, data)?;
+            return Ok(Way::Downpour(Box::new(pouring)));
+        }
+        let share = self.data.train.share(worker.index(), worker.count());
+        Ok(Way::Step {
+            train: worker.minimize(optimizer, loss)?,
+            batches: share.batches(self.kind.batch(), worker.index() as u64),
+        })
+    }
 }
 
 impl Program for Teller {
@@ -103,20 +132,18 @@ impl Program for Teller {
         let accuracy = right.cast(DType::Float).mean(());
         summary::scalar("loss", &loss);
         summary::scalar("accuracy", &accuracy);
-        let train = match self.kind {
-            Kind::Softmax => worker.minimize(&Adagrad::new(0.1), &loss)?,
+        let way = match self.kind {
+            Kind::Softmax => self.way(worker, &Adagrad::new(0.1), &loss, &digits)?,
             Kind::Cnn => {
                 let rate = Schedule::exponential(2e-3, 500.0, 0.5).at(worker.global_step());
-                worker.minimize(&Adam::new(&rate), &loss)?
+                self.way(worker, &Adam::new(&rate), &loss, &digits)?
             }
         };
-        let share = self.data.train.share(worker.index(), worker.count());
         Ok(Model {
             classifier: digits.classifier(&scores),
             loss,
             accuracy,
-            train,
-            batches: share.batches(self.kind.batch(), worker.index() as u64),
+            way,
         })
     }
 
@@ -124,12 +151,20 @@ impl Program for Teller {
         if self.time.is_some_and(|time| self.begin.elapsed() >= time) {
             return Err(Status::out_of_range("the time is over"));
         }
-        let batch = m.batches.next_batch();
-        m.classifier.train(session, &m.train, batch)
+        match &mut m.way {
+            Way::Step { train, batches } => {
+                let batch = batches.next_batch();
+                m.classifier.train(session, train, batch)
+            }
+            Way::Downpour(pouring) => pouring.step(session, &self.data.train),
+        }
     }
 
     fn hooks(&self, m: &Model, worker: &Worker) -> Vec<Box<dyn Hook>> {
         let mut hooks: Vec<Box<dyn Hook>> = vec![Box::new(Reporter::new(&m.loss, &m.accuracy))];
+        if let Way::Downpour(pouring) = &m.way {
+            hooks.push(Box::new(pouring.hook()));
+        }
         // Without event files the demo still shows how it goes.
         if worker.is_chief()
             && let Ok(events) = Events::create(&self.dir)
@@ -141,8 +176,13 @@ impl Program for Teller {
     }
 
     fn finish(&self, m: &mut Model, session: &mut MonitoredSession) -> Result<Report> {
+        let mut report = match &mut m.way {
+            Way::Step { .. } => Report::new(),
+            Way::Downpour(pouring) => pouring.finish(session)?,
+        };
         let session = session.raw()?;
         let accuracy = m.classifier.accuracy(&session, &self.data.test)?;
-        Ok(Report::from([("test_accuracy".to_owned(), accuracy)]))
+        report.insert("test_accuracy".to_owned(), accuracy);
+        Ok(report)
     }
 }

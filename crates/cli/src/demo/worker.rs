@@ -1,6 +1,7 @@
 //! `downpour demo-worker`: one worker of the demo, a `downpour::program` like any other. Started by
 //! the launcher, not by people.
 
+use super::downpour_sgd::How;
 use super::model::{Kind, Teller};
 use super::progress;
 use anyhow::{Context as _, Result, bail};
@@ -30,6 +31,10 @@ pub(crate) struct Worker {
     sync: bool,
     #[arg(long, default_value_t = 0)]
     backups: usize,
+    #[arg(long)]
+    downpour: bool,
+    #[command(flatten)]
+    how: How,
 }
 
 impl Worker {
@@ -56,6 +61,7 @@ impl Worker {
             dir: self.dir,
             time: self.seconds.map(Duration::from_secs),
             begin,
+            downpour: self.downpour.then_some(self.how),
         };
         match program::run(&teller, &options) {
             Ok(report) => {

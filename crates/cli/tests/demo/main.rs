@@ -38,6 +38,30 @@ fn a_cluster_trains_together_and_says_how_it_went() {
 }
 
 #[test]
+fn replicas_pour_and_one_that_is_killed_is_made_up_for() {
+    let dir = tempfile::tempdir().unwrap();
+    let out = Command::new(env!("CARGO_BIN_EXE_downpour"))
+        .args(["demo", "downpour", "--ps=1", "--workers=3", "--json"])
+        .args(["--kill=worker:1@2s", "--bound=64"])
+        .current_dir(dir.path())
+        .env_remove("TF_CONFIG")
+        .stdin(Stdio::null())
+        .output()
+        .unwrap();
+    let err = String::from_utf8_lossy(&out.stderr);
+    assert_eq!(out.status.code(), Some(0), "{err}");
+    let line: serde_json::Value = serde_json::from_slice(&out.stdout).unwrap();
+    let number = |name: &str| {
+        line[name]
+            .as_f64()
+            .unwrap_or_else(|| panic!("{name}: {line}"))
+    };
+    assert!(number("test_accuracy") > 0.5, "{line}");
+    assert_eq!(number("restarts"), 1.0, "{line}");
+    assert!(number("portions_again") >= 1.0, "{line}");
+}
+
+#[test]
 fn without_a_terminal_plain_lines_tell_of_loss_and_recovery() {
     let dir = tempfile::tempdir().unwrap();
     let out = demo(dir.path(), &["--ps=1", "--workers=1", "--kill=ps:0@1s"]);

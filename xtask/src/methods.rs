@@ -1,0 +1,200 @@
+//! `cargo xtask methods`: ways of training the same model, on the same data, with the same replicas,
+//! beside each other, as in figures 4 and 5 of the paper on DistBelief: time, updates and bytes
+//! until a test accuracy is reached; and throughput against the bound on staleness with a slow
+//! replica. Writes `docs/methods.md` and its pictures from what was measured.
+
+use crate::chart::{Chart, Series};
+use crate::process::{cargo, root, run, run_watched, target_dir};
+use anyhow::{Context as _, Result, bail};
+use serde::Deserialize;
+use std::process::Command;
+
+/// The test accuracy that every method must reach.
+const TARGET: f64 = 0.915;
+/// How slow the slow replica is at each step, in the comparison of bounds.
+const STRAGGLE_MS: &str = "5";
+const BOUNDS: &[&str] = &["0", "1", "2", "4", "8", "16", "32", "unlimited"];
+
+/// One way of training: an example that ends with the line of JSON that [`Line`] reads. One with
+/// another program, such as Sandblaster's, is a row more.
+struct Method {
+    title: &'static str,
+    example: &'static str,
+    flags: &'static [&'static str],
+    colour: &'static str,
+}
+
+const METHODS: &[Method] = &[
+    Method {
+        title: "Downpour SGD",
+        example: "methods",
+        flags: &["--method", "downpour-sgd"],
+        colour: "#1f77b4",
+    },
+    Method {
+        title: "Downpour with Adagrad",
+        example: "methods",
+        flags: &["--method", "downpour-adagrad"],
+        colour: "#d62728",
+    },
+    Method {
+        title: "synchronous SGD",
+        example: "methods",
+        flags: &["--method", "sync-sgd"],
+        colour: "#2ca02c",
+    },
+];
+
+/// What an example ends with: seconds, updates, bytes and test accuracy, again and again.
+#[derive(Deserialize)]
+struct Line {
+    curve: Vec<(f64, f64, f64, f64)>,
+}
+
+impl Line {
+    /// Updates a second, from the first look to the last.
+    fn speed(&self) -> f64 {
+        match (self.curve.first(), self.curve.last()) {
+            (Some(first), Some(last)) if last.0 > first.0 => {
+                (last.1 - first.1) / (last.0 - first.0)
+            }
+            _ => 0.0,
+        }
+    }
+}
+
+/// Measures; in the smoke form briefly, and writes nothing.
+pub(crate) fn compare(args: &[String]) -> Result<String> {
+    let smoke = match args {
+        [] => false,
+        [flag] if flag == "--smoke" => true,
+        _ => bail!("cargo xtask methods takes only --smoke"),
+    };
+    let mut build = cargo();
+    build.args(["build", "--release", "--package", "downpour"]);
+    run(build.args(["--example", "methods"]))?;
+    let (target, seconds) = match smoke {
+        true => (0.88, 9.0),
+        false => (TARGET, 60.0),
+    };
+    let mut curves = Vec::new();
+    for method in METHODS {
+        let line = measure(method.example, method.flags, target, seconds)?;
+        let last = line.curve.last().context("nothing was measured")?;
+        println!(
+            "{:<24} {:>6.2} s {:>8} updates {:>9.1} MB  accuracy {:.4}",
+            method.title,
+            last.0,
+            last.1,
+            last.2 / 1e6,
+            last.3
+        );
+        if last.3 < target {
+            bail!(
+                "{} reached {} of {target} in {seconds} s",
+                method.title,
+                last.3
+            );
+        }
+        curves.push(line);
+    }
+    let bounds: &[&str] = if smoke { &["0", "4"] } else { BOUNDS };
+    let mut speeds = Vec::new();
+    for bound in bounds {
+        let flags = ["--method", "downpour-adagrad", "--straggle-ms", STRAGGLE_MS];
+        let flags: Vec<&str> = flags.into_iter().chain(["--bound", bound]).collect();
+        let speed = measure("methods", &flags, 2.0, if smoke { 2.0 } else { 5.0 })?.speed();
+        println!("bound {bound:<10} {speed:>8.0} updates/s");
+        if speed <= 0.0 {
+            bail!("with the bound {bound} nothing was trained");
+        }
+        speeds.push(speed);
+    }
+    if !smoke {
+        write(&curves, &speeds)?;
+    }
+    Ok(format!("methods: {} reached {target}", METHODS.len()))
+}
+
+fn measure(example: &str, flags: &[&str], target: f64, seconds: f64) -> Result<Line> {
+    let mut last = String::new();
+    let binary = target_dir().join("release/examples").join(example);
+    run_watched(
+        Command::new(binary)
+            .current_dir(root())
+            .args(flags)
+            .args(["--target", &target.to_string()])
+            .args(["--seconds", &seconds.to_string()]),
+        |line| line.clone_into(&mut last),
+    )?;
+    serde_json::from_str(&last).with_context(|| format!("the last line is no curve: {last}"))
+}
+
+/// Writes the page and its pictures.
+fn write(curves: &[Line], speeds: &[f64]) -> Result<()> {
+    let mut rows = String::new();
+    let mut series = Vec::new();
+    for (method, line) in METHODS.iter().zip(curves) {
+        let last = line.curve.last().context("nothing was measured")?;
+        let (seconds, updates, bytes, accuracy) = *last;
+        rows += &format!(
+            "| {} | {seconds:.2} | {updates} | {:.1} | {:.2} % |\n",
+            method.title,
+            bytes / 1e6,
+            accuracy * 100.0
+        );
+        series.push(Series {
+            name: method.title.to_owned(),
+            colour: method.colour,
+            points: line.curve.iter().map(|p| (p.0, p.3 * 100.0)).collect(),
+        });
+    }
+    let docs = root().join("docs");
+    let accuracy = Chart {
+        title: "Softmax regression on MNIST, 2 parameter servers, 4 replicas".to_owned(),
+        x: "seconds".to_owned(),
+        y: "test accuracy, %".to_owned(),
+        range: (80.0, 93.0),
+        places: Vec::new(),
+        series,
+    };
+    std::fs::write(docs.join("images/methods.svg"), accuracy.svg())?;
+    let top = speeds.iter().copied().fold(0.0, f64::max);
+    let throughput = Chart {
+        title: format!("4 replicas, one slow by {STRAGGLE_MS} ms a step"),
+        x: "bound on staleness, steps".to_owned(),
+        y: "updates a second".to_owned(),
+        range: (0.0, top * 1.1),
+        places: BOUNDS.iter().map(|b| (*b).to_owned()).collect(),
+        series: vec![Series {
+            name: "Downpour with Adagrad".to_owned(),
+            colour: "#d62728",
+            points: (0u32..)
+                .map(f64::from)
+                .zip(speeds.iter().copied())
+                .collect(),
+        }],
+    };
+    std::fs::write(docs.join("images/staleness.svg"), throughput.svg())?;
+    let mut by_bound = String::new();
+    for (bound, speed) in BOUNDS.iter().zip(speeds) {
+        by_bound += &format!("| {bound} | {speed:.0} |\n");
+    }
+    let page = format!(
+        "# Methods compared\n\n\
+         Written by `cargo xtask methods` from real runs; the numbers are of the machine that ran them \
+         (2 cores). What the methods are, and when to use which: [Downpour SGD](downpour_sgd.md).\n\n\
+         Softmax regression on MNIST, 2 parameter servers and 4 replicas in one process, batches of 100, \
+         until {:.1} % of the test images are told right. Bytes are tensors and messages between \
+         workers and parameter servers; what evaluation reads on the way is among them.\n\n\
+         | method | seconds | updates | MB moved | test accuracy |\n|---|---|---|---|---|\n{rows}\n\
+         ![Test accuracy against time](images/methods.svg)\n\n\
+         ## Throughput against the bound\n\n\
+         One of the four replicas is slow by {STRAGGLE_MS} ms a step. The looser the bound, the less the \
+         others wait for it.\n\n| bound | updates/s |\n|---|---|\n{by_bound}\n\
+         ![Updates a second against the bound](images/staleness.svg)\n",
+        TARGET * 100.0
+    );
+    std::fs::write(docs.join("methods.md"), page)?;
+    Ok(())
+}
