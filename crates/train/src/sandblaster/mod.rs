@@ -225,6 +225,8 @@ impl Sandblaster {
             let exchange = Exchange::new(&graph, shards, self.portions, loss, &gradients);
             (vectors, exchange)
         });
+        // Whether the model is ready is asked of the servers, not of whoever builds this.
+        order::beside(vectors.shards[0].home(), || crate::global_step(&graph));
         let ready = Ready::new(&graph);
         graph.check()?;
         Ok(Plan {
