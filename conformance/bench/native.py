@@ -170,6 +170,15 @@ class Cluster:
                 worker.ask("steps %d" % count)
         return self.workers[0].ask("value")
 
+    def timeline(self, path):
+        """Writes what each operation of one step did, and when."""
+        first, others = self.workers[0], self.workers[1:] if self.is_sync else []
+        for worker in others:  # whom the first one waits for
+            worker.tell("steps 1")
+        first.tell("trace " + path)
+        for worker in [first] + others:
+            worker.hear()
+
     def stop_all(self):
         for task in self.ps + self.workers:
             task.stop()
@@ -212,6 +221,8 @@ def compete(bench, row, ps, workers, unit, per_step, check, tolerance, sides=SID
                 rate, used = clusters[side].round(bench.seconds) if bench.options.smoke else clusters[side].quiet_round(bench.seconds)
                 samples[side].append(1e6 * workers / rate if unit == "us/step" else rate * per_step)
                 cpu[side].append(used)
+        if bench.options.smoke:
+            clusters["ours"].timeline(os.path.join(bench.options.work, "smoke.json"))
     finally:
         for cluster in clusters.values():
             cluster.stop_all()

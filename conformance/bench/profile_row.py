@@ -28,7 +28,7 @@ def profile(bench, row):
     running = cluster(bench, "ours", row)
     base = os.path.join(bench.options.work, row.replace(":", "_"))
     try:
-        timeline(running, base + ".json")
+        running.timeline(base + ".json")
         print("timeline of one step: %s.json (open in chrome://tracing or ui.perfetto.dev)" % base)
         if not shutil.which("perf"):
             print(NO_PERF + ": no flame graph")
@@ -50,15 +50,6 @@ def profile(bench, row):
     print("flame graph: %s.svg" % base)
     for samples, name in flame.hottest(tree):
         print("%6.2f %%  %s" % (100 * samples / tree.samples, name))
-
-
-def timeline(running, path):
-    first, others = running.workers[0], running.workers[1:] if running.is_sync else []
-    for worker in others:
-        worker.tell("steps 1")
-    first.tell("trace " + path)
-    for worker in [first] + others:
-        worker.hear()
 
 
 def pids(tasks):
@@ -93,25 +84,42 @@ def loopback():
 
 
 def counts(bench, row):
-    """Prints what a step asks of the system, by role."""
+    """What a step asks of the system: {side: {"rate", "packets", "bytes", role: {event: times a step}}}."""
     if not shutil.which("perf"):
         raise native.Failed(NO_PERF)
+    return {side: count_side(bench, side, row) for side in native.SIDES}
+
+
+def count_side(bench, side, row):
+    running = cluster(bench, side, row)
+    try:
+        watches = [(role, Watch(tasks, os.path.join(bench.options.work, role + ".stat"))) for role, tasks in
+                   (("ps", running.ps), ("worker", running.workers)) if tasks]
+        time.sleep(0.5)
+        packets, before = loopback(), running.total_steps
+        rate, cpu = running.round(bench.seconds)
+        steps = running.total_steps - before
+        packets = [(b - a) / steps for a, b in zip(packets, loopback())]
+        found = {"rate": rate, "packets": packets[0], "bytes": packets[1], "disturbance": running.disturbance}
+        for role, watch in watches:
+            found[role] = {"cpu_us": 1e3 * cpu[role], **{name: n / steps for name, n in watch.stop().items()}}
+        return found
+    finally:
+        running.stop_all()
+
+
+def calls(counted, least=0.05):
+    """The system calls of a step by name, most frequent first."""
+    order = sorted(CALLS, key=lambda n: -counted.get(n, 0))
+    return ", ".join("%s %.2g" % (name, counted[name]) for name in order if counted.get(name, 0) >= least)
+
+
+def show(row, found):
     print("%-10s %-7s %9s %9s %9s %9s %9s %10s  %s" % (row, "", "CPU us", "calls", "wake-ups", "switches", "packets", "bytes", "system calls of a step"))
-    for side in native.SIDES:
-        running = cluster(bench, side, row)
-        try:
-            watches = [(role, Watch(tasks, os.path.join(bench.options.work, role + ".stat"))) for role, tasks in
-                       (("ps", running.ps), ("worker", running.workers)) if tasks]
-            time.sleep(0.5)
-            packets = loopback()
-            before = running.total_steps
-            _, cpu = running.round(bench.seconds)
-            steps = running.total_steps - before
-            packets = [(b - a) / steps for a, b in zip(packets, loopback())]
-            for role, watch in watches:
-                c = {name: n / steps for name, n in watch.stop().items()}
-                calls = ", ".join("%s %.2f" % (name, c[name]) for name in sorted(CALLS, key=lambda n: -c.get(n, 0)) if c.get(name, 0) >= 0.05)
+    for side, of in found.items():
+        for role in ("ps", "worker"):
+            if role in of:
+                c = of[role]
                 print("%-10s %-7s %9.1f %9.2f %9.2f %9.2f %9.2f %10.0f  %s" % (
-                    side, role, 1e3 * cpu[role], c.get("sys_enter", 0), c.get("sched_wakeup", 0), c.get("context-switches", 0), *packets, calls), flush=True)
-        finally:
-            running.stop_all()
+                    side, role, c["cpu_us"], c.get("sys_enter", 0), c.get("sched_wakeup", 0), c.get("context-switches", 0),
+                    of["packets"], of["bytes"], calls(c)), flush=True)

@@ -140,7 +140,7 @@ def measure(name, row, bench):
             "ours_spread": spread["ours"], "theirs_spread": spread["theirs"], "rounds": len(samples["ours"]), "load_before": round(load, 2), **extra}
 
 
-def machine():
+def machine(built_from=None):
     def git(*args):
         try:
             return subprocess.run(("git",) + args, capture_output=True, text=True, check=True, cwd=HERE).stdout.strip()
@@ -151,7 +151,7 @@ def machine():
     # A run writes results.jsonl itself.
     changed = [l for l in git("status", "--porcelain").splitlines() if not l.endswith("results.jsonl")]
     return {"cores": os.cpu_count(), "cpu": model, "kernel": os.uname().release, "memory_gib": round(memory / (1 << 20), 1),
-            "commit": git("rev-parse", "--short", "HEAD") + ("+changes" if changed else "")}
+            "commit": built_from or git("rev-parse", "--short", "HEAD") + ("+changes" if changed else "")}
 
 
 def show(r):
@@ -193,19 +193,22 @@ def run_rows(bench, names, known, note):
 
 
 def look_into(bench):
+    import page
     import profile_row
     import scaling
     try:
         for row in filter(None, (bench.options.profile, bench.options.counts)):
-            if row.partition(":")[0] not in native_models.ROWS:
+            if row.partition(":")[0] not in native_models.ROWS and row != "all":
                 raise native.Failed("no such native row: %s (there are: %s)" % (row, ", ".join(native_models.ROWS)))
         if bench.options.profile:
             profile_row.profile(bench, bench.options.profile)
         if bench.options.counts:
-            profile_row.counts(bench, bench.options.counts)
+            page.count(bench, bench.options.counts)
         if bench.options.scaling:
-            bench.machine = machine()
+            bench.machine = machine(bench.options.built_from)
             scaling.run(bench, bench.options.scaling)
+        if bench.options.page:
+            page.write(bench, TARGETS)
     except native.Failed as e:
         sys.exit(str(e))
 
@@ -224,11 +227,13 @@ def main():
     p.add_argument("--no-save", dest="save", action="store_const", const=None, default=os.path.join(root, "benches", "results.jsonl"),
                    help="do not append the rows to benches/results.jsonl")
     p.add_argument("--profile", metavar="ROW", help="write where a native row's time goes: target/bench/ROW.svg and ROW.json")
-    p.add_argument("--counts", metavar="ROW", help="print what a step of a native row asks of the system: calls, wake-ups, packets")
+    p.add_argument("--counts", metavar="ROW", help="print what a step of a native row (or of all) asks of the system: calls, wake-ups, packets")
+    p.add_argument("--built-from", metavar="COMMIT", help="what the binaries were built from, if not from the tree as it is")
+    p.add_argument("--page", action="store_true", help="renew the tables of docs/performance.md from what was measured")
     p.add_argument("--scaling", metavar="PART", nargs="?", const="all", help="measure how a step's cost grows (workers, variables, size, table) and write docs/scaling.md")
     options = p.parse_args()
     options.server, options.native = os.path.abspath(options.server), os.path.abspath(options.native)
-    if options.profile or options.counts or options.scaling:
+    if options.profile or options.counts or options.scaling or options.page:
         return look_into(Bench(options))
     import tensorflow.compat.v1 as tf
     tf.disable_v2_behavior()
@@ -236,7 +241,7 @@ def main():
     known = rows(options.smoke)
     names = chosen(options.row, known) or list(known)
     bench = Bench(options)
-    note = {"tensorflow": tf.__version__, "machine": machine()}
+    note = {"tensorflow": tf.__version__, "machine": machine(options.built_from)}
     if not options.json:
         print("# TensorFlow %s, same run; %s; load %.1f" % (tf.__version__, ", ".join("%s %s" % kv for kv in note["machine"].items()), os.getloadavg()[0]))
         print("%-28s %12s %12s %-8s %7s  %-11s  %-16s %s" % ("row", "ours", "theirs", "unit", "ratio", "first/goal", "CPU ms/step", "spread ours / theirs"))

@@ -60,7 +60,8 @@ usage: cargo xtask <command>
   bench [--row PATTERN] [--json] [--rounds N] [--seconds S] [--no-save] [--smoke]
                         our numbers beside TensorFlow's, in the same run; appended to benches/results.jsonl
   bench --profile ROW   a flame graph of all tasks and one step's timeline, to target/bench
-  bench --counts ROW    what a step asks of the system: calls, wake-ups, packets, bytes
+  bench --counts ROW    what a step asks of the system: calls, wake-ups, packets, bytes (all: of each row)
+  bench --page          renews the tables of docs/performance.md from what was measured last
   bench --scaling [PART]
                         cost as workers, variables and tables grow, to docs/scaling.md
   fuzz [--seconds N] [--target NAME]
