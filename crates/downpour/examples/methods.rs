@@ -239,7 +239,8 @@ fn moved(workers: &[RunningServer]) -> Result<u64> {
     let mut bytes = 0;
     for worker in workers {
         let address = worker.address().to_string();
-        let report = runtime.block_on(inspect_task(&address, Duration::from_secs(10)))?;
+        let report = runtime.block_on(inspect_task(&address, Duration::from_secs(10)));
+        let report = report.map_err(|e| Status::unavailable(e.to_string()))?;
         bytes += report
             .peers
             .iter()
