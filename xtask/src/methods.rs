@@ -102,7 +102,8 @@ pub(crate) fn compare(args: &[String]) -> Result<String> {
     let mut speeds = Vec::new();
     for bound in bounds {
         let flags = ["--method", "downpour-adagrad", "--straggle-ms", STRAGGLE_MS];
-        let flags: Vec<&str> = flags.into_iter().chain(["--bound", bound]).collect();
+        let more = ["--every", "1", "--bound", bound];
+        let flags: Vec<&str> = flags.into_iter().chain(more).collect();
         let speed = measure("methods", &flags, 2.0, if smoke { 2.0 } else { 5.0 })?.speed();
         println!("bound {bound:<10} {speed:>8.0} updates/s");
         if speed <= 0.0 {

@@ -30,6 +30,8 @@ struct Args {
     replicas: usize,
     target: f64,
     seconds: f64,
+    /// Steps between two fetches, and two pushes, of Downpour SGD.
+    every: u64,
     bound: Bound,
     straggle: Duration,
 }
@@ -41,6 +43,7 @@ impl Args {
             replicas: 4,
             target: 0.915,
             seconds: 30.0,
+            every: 2,
             bound: Bound::Unlimited,
             straggle: Duration::ZERO,
         };
@@ -54,6 +57,7 @@ impl Args {
                 "--replicas" => args.replicas = number()? as usize,
                 "--target" => args.target = number()?,
                 "--seconds" => args.seconds = number()?,
+                "--every" => args.every = number()? as u64,
                 "--bound" => args.bound = value.parse().map_err(wrong)?,
                 "--straggle-ms" => args.straggle = Duration::from_secs_f64(number()? / 1000.0),
                 _ => return Err(wrong("no option".to_owned())),
@@ -148,10 +152,8 @@ impl World<'_> {
 
     fn downpour<O: Optimizer>(&self, task: usize, optimizer: &O) -> Result<()> {
         let settings = DownpourSgd::new(self.args.replicas, task).bound(self.args.bound);
-        let settings = match self.args.bound {
-            Bound::Unlimited => settings.fetch_every(2).push_every(2),
-            Bound::Steps(_) => settings,
-        };
+        let every = self.args.every;
+        let settings = settings.fetch_every(every).push_every(every);
         let (model, training) = build(self.data, task, |m| -> Result<DownpourTraining> {
             settings.minimize(optimizer, &m.loss, &m.step)
         })?;
