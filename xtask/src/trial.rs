@@ -18,6 +18,11 @@ pub(crate) fn board() -> Result<String> {
     script("board", &venv::ensure_tensorboard()?, &[])
 }
 
+/// Sandblaster's L-BFGS beside SciPy's, iterate by iterate.
+pub(crate) fn sandblaster() -> Result<String> {
+    script("sandblaster", &venv::ensure_scipy()?, &[])
+}
+
 /// Builds the program and runs a script of `conformance/` on it; its last line.
 fn script(name: &str, python: &Path, args: &[String]) -> Result<String> {
     run(cargo().args(["build", "--package", "downpour-graph-tool"]))?;

@@ -1,5 +1,5 @@
 //! The pythons that comparisons need: one with TensorFlow 2.21, opponent of the benchmarks and oracle
-//! of the conformance cases, and one with TensorBoard, which reads event files. An environment variable
+//! of the conformance cases, one with TensorBoard, which reads event files, and one with SciPy. An environment variable
 //! names one that already exists; otherwise one is made once under the build folder.
 
 use crate::process::{run, target_dir};
@@ -31,6 +31,19 @@ const TENSORBOARD: Venv = Venv {
     module: "tensorboard",
     requirement: "tensorboard==2.20.0",
 };
+
+/// The opponent of Sandblaster's L-BFGS.
+const SCIPY: Venv = Venv {
+    folder: "scipy-venv",
+    variable: "DOWNPOUR_SCIPY_PYTHON",
+    module: "scipy",
+    requirement: "scipy==1.16.3",
+};
+
+/// Returns a python that imports SciPy.
+pub(crate) fn ensure_scipy() -> Result<PathBuf> {
+    SCIPY.ensure()
+}
 
 /// Returns a python that imports TensorFlow, creating the virtual environment when it is missing.
 pub(crate) fn ensure() -> Result<PathBuf> {

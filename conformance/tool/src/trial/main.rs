@@ -2,9 +2,10 @@
 //!
 //! `train TRACE FLAGS…` is one task of a training that never ends and writes down each step
 //! (`recovery.py`); `events DIR` trains a little and writes all that TensorBoard shows
-//! (`tensorboard.py`).
+//! (`tensorboard.py`); `sandblaster FILE` minimizes a problem (`sandblaster.py`).
 
 mod events;
+mod sandblaster;
 mod train;
 
 use anyhow::{Context as _, Result, bail};
@@ -15,6 +16,7 @@ fn main() -> Result<()> {
     match next("which program?")?.as_str() {
         "train" => train::run(&next("where is the trace?")?, args),
         "events" => events::run(&next("which directory?")?),
+        "sandblaster" => sandblaster::run(&next("which problem?")?),
         other => bail!("no program '{other}'"),
     }
 }
