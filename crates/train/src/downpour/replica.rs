@@ -311,10 +311,11 @@ impl Replica {
         let prefetches = self.prefetches();
         let live = self.live()?;
         let member = live.member;
-        if let Some((view, _)) = &live.model {
-            if bound.is_limited() && !view.has(member.replica, member.life) {
-                return Err(expelled());
-            }
+        if let Some((view, _)) = &live.model
+            && bound.is_limited()
+            && !view.has(member.replica, member.life)
+        {
+            return Err(expelled());
         }
         if !turn {
             parts.table.enter(&live.session, member)?;

@@ -83,11 +83,10 @@ pub fn check(log: &[Read], bound: Bound) -> Result<(), Violation> {
         if last.len() <= read.worker {
             last.resize(read.worker + 1, None);
         }
-        if let Some(before) = last.get_mut(read.worker).and_then(|l| l.replace(read)) {
-            if read.version < before.version {
-                let (read, before) = (read.clone(), before.clone());
-                return Err(Violation::Backwards { read, before });
-            }
+        let before = last.get_mut(read.worker).and_then(|l| l.replace(read));
+        if let Some(before) = before.filter(|before| read.version < before.version) {
+            let (read, before) = (read.clone(), before.clone());
+            return Err(Violation::Backwards { read, before });
         }
     }
     Ok(())

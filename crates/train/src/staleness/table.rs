@@ -157,7 +157,7 @@ impl Table {
     /// What records an update once `applied` is done.
     pub(crate) fn record(&self, g: &Graph, applied: &Operation) -> Operation {
         g.with_colocation(&self.version.handle().operation(), || {
-            let marks = g.with_control(&[applied.clone()], || {
+            let marks = g.with_control(std::slice::from_ref(applied), || {
                 let one = g.constant([1i64]);
                 // Between the read and this update, which the version counts already.
                 let stale = self.version.read() - &self.read_version - 1;
