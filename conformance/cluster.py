@@ -3,7 +3,7 @@
 Each program runs on every mixture and, without devices, in one TensorFlow session; the results must
 agree. What happens when tasks are lost is in faults.py.
 
-  python cluster.py --server target/release/downpour --work target/cluster [--only NAME]
+  python cluster.py --server target/release/downpour --work target/cluster [--only NAME] [--transport grpc]
 """
 import argparse
 import contextlib
@@ -137,7 +137,9 @@ def main():
     p.add_argument("--server", required=True, help="the downpour program")
     p.add_argument("--work", required=True, help="folder for logs")
     p.add_argument("--only", help="one mixture")
+    p.add_argument("--transport", choices=["auto", "grpc"], default="auto", help="how our tasks talk to each other")
     options = p.parse_args()
+    os.environ["DOWNPOUR_TRANSPORT"] = options.transport
     import tensorflow.compat.v1 as tf
     tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.FATAL)

@@ -319,7 +319,9 @@ def main():
     p.add_argument("--only", help="scenes or scene/fault, by comma")
     p.add_argument("--wait", type=float, default=1, help="seconds a non-chief sleeps between looks (TensorFlow's own: 30)")
     p.add_argument("--texts", action="store_true", help="print the first error of each")
+    p.add_argument("--transport", choices=["auto", "grpc"], default="auto", help="how our tasks talk to each other")
     options = p.parse_args()
+    os.environ["DOWNPOUR_TRANSPORT"] = options.transport
     options.work = os.path.abspath(options.work)
     counts = [0, 0]
 

@@ -14,13 +14,19 @@ pub(crate) fn run() -> Result<()> {
     let mut report = Report::default();
     report.step("check", || check::run().map(|()| String::new()));
     if report.step("build", || build_server().map(|()| String::new())) {
-        report.step("unit", unit_tests);
+        report.step("unit", || unit_tests(&["--workspace"], "auto"));
+        report.step("unit over gRPC", || {
+            unit_tests(&["--package", "downpour", "--test", "cluster"], "grpc")
+        });
         report.step("example", example::run);
         report.step("examples", || examples::train(&[]));
         report.step("methods", || methods::compare(&["--smoke".to_owned()]));
         report.step("launch", launch::run);
         report.step("dashboard", || dashboard::test(&[]));
         report.step("cluster", || cluster::run(&[]));
+        report.step("cluster over gRPC", || {
+            cluster::run(&["--transport", "grpc", "--only", "ours"].map(str::to_owned))
+        });
         report.step("faults", || {
             cluster::run(&["--faults".to_owned(), "--short".to_owned()])
         });
@@ -51,11 +57,15 @@ fn fuzz_smoke() -> Result<String> {
     Ok(format!("{} targets, 10 s each", targets.len()))
 }
 
-/// Runs the workspace's tests with debug assertions and adds up cargo's per-binary summaries.
-fn unit_tests() -> Result<String> {
+/// Runs tests with debug assertions, the tasks of clusters talking to each other over `transport`, and adds up cargo's
+/// per-binary summaries.
+fn unit_tests(which: &[&str], transport: &str) -> Result<String> {
     let (mut passed, mut failed) = (0_u64, 0_u64);
     let result = run_watched(
-        cargo().args(["test", "--workspace", "--no-fail-fast"]),
+        cargo()
+            .env("DOWNPOUR_TEST_TRANSPORT", transport)
+            .args(["test", "--no-fail-fast"])
+            .args(which),
         |line| {
             if let Some((p, f)) = counts(line) {
                 passed += p;

@@ -276,6 +276,7 @@ async fn mortal_ps(
         threads: Some(2),
         console: None,
         ending: Default::default(),
+        transport: common::transport(),
         ..ServerConfig::local()
     };
     let server = Server::bind(config).await.unwrap();

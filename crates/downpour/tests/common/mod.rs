@@ -1,6 +1,6 @@
 //! A server in this process and a raw client for it: what the behaviour tests stand on.
 
-use downpour::{ClusterSpec, Limits, Server, ServerConfig};
+use downpour::{ClusterSpec, Limits, Server, ServerConfig, Transport};
 use downpour_wire::proto::master_service_client::MasterServiceClient;
 use downpour_wire::proto::{
     self, AttrValue, CreateSessionRequest, GraphDef, NamedTensorProto, NodeDef, RunStepRequest,
@@ -22,12 +22,21 @@ pub(crate) async fn start() -> SocketAddr {
         threads: Some(2),
         console: None,
         ending: Default::default(),
+        transport: transport(),
         ..ServerConfig::local()
     };
     let server = Server::bind(config).await.unwrap();
     let address = server.address();
     tokio::spawn(server.serve(std::future::pending()));
     address
+}
+
+/// How the tasks of these tests talk to each other. `cargo xtask test` runs them both ways.
+pub(crate) fn transport() -> Transport {
+    match std::env::var("DOWNPOUR_TEST_TRANSPORT") {
+        Ok(name) => Transport::parse(&name).expect("DOWNPOUR_TEST_TRANSPORT is auto or grpc"),
+        Err(_) => Transport::Auto,
+    }
 }
 
 /// An address that nobody listens on. Not one the system would give out: it might do so again, to
@@ -62,6 +71,7 @@ pub(crate) async fn start_task(
         threads: Some(2),
         console: None,
         ending: Default::default(),
+        transport: transport(),
         ..ServerConfig::local()
     };
     let server = Server::bind(config).await.unwrap();
