@@ -120,7 +120,8 @@ fn received(cluster: &LocalCluster) -> Result<u64, Box<dyn std::error::Error>> {
     let mut total = 0;
     for worker in cluster.workers() {
         let address = worker.address().to_string();
-        let report = runtime.block_on(inspect_task(&address, Duration::from_secs(30)))?;
+        let report = runtime.block_on(inspect_task(&address, Duration::from_secs(30)));
+        let report = report.map_err(|e| format!("{address}: {e}"))?;
         total += report.peers.iter().map(|p| p.bytes_received).sum::<u64>();
     }
     Ok(total)
