@@ -1,6 +1,6 @@
 //! Model and data parallelism together: each replica's wide hidden layer is split over as many
 //! workers as `--partitions` says, replicas train on their own shares of the digits, and parameter
-//! servers keep the variables: 96 % of the test images.
+//! servers keep the variables: 94 % of the test images.
 //!
 //! `cargo run --release --example model_parallel -- --ps 2 --workers 4 --partitions 2 [--sync]`, or
 //! with a process for each task `downpour run --ps 2 --workers 4 -- PROGRAM --partitions 2`
