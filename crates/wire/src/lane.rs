@@ -276,6 +276,8 @@ pub fn send(
         Form::Dead => frame.extend_from_slice(&[DEAD, 0]),
     }
     if !is_inline {
+        // Where it is, for a receiver that can read it there.
+        frame.extend_from_slice(&(bytes.as_ptr() as u64).to_le_bytes());
         return Ok(Sending::Offered(
             finish(frame, Kind::Offer, false, offer),
             bytes,
@@ -340,6 +342,13 @@ impl TensorFront {
             len,
         };
         Ok((front, rest.0))
+    }
+
+    /// An offer from a payload, with where its bytes are in the memory of who offers them.
+    pub fn parse_offer(payload: &[u8], budget: &Budget) -> Result<(TensorFront, u64)> {
+        let (front, rest) = TensorFront::parse(payload, budget)?;
+        let address = Rest(rest).u64()?;
+        Ok((front, address))
     }
 
     /// The tensor, whose bytes are these; `None` if it is dead.
@@ -445,8 +454,9 @@ mod tests {
         };
         let (header, rest) = payload(&front);
         assert_eq!((header.kind, header.id), (Kind::Offer, 8));
-        let (front, _) = TensorFront::parse(&rest, &budget).unwrap();
+        let (front, address) = TensorFront::parse_offer(&rest, &budget).unwrap();
         assert_eq!(front.len, bytes.len());
+        assert_eq!(address, bytes.as_ptr() as u64);
     }
 
     #[test]

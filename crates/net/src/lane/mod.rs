@@ -10,6 +10,7 @@ mod driver;
 mod hello;
 #[cfg(test)]
 mod lane_tests;
+mod near;
 mod one;
 mod reader;
 mod socket;
@@ -68,6 +69,8 @@ pub struct Lanes {
     is_closed: AtomicBool,
     /// Name of the Unix socket, if there is one.
     near: OnceLock<String>,
+    /// Long reads from the memory of tasks of the same host.
+    reads: near::Reads,
     /// Held while connecting: one attempt at a time.
     connecting: tokio::sync::Mutex<()>,
 }
@@ -97,6 +100,7 @@ impl Lanes {
             version: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             near: OnceLock::new(),
+            reads: near::Reads::default(),
             connecting: tokio::sync::Mutex::default(),
         }))
     }

@@ -4,6 +4,7 @@
 //! drives (`driver.rs`), who then does what it asks for here, without any lock held. A lane ends once, in
 //! the hands of the driver: every open call fails, every run that the peer asked for is told to end.
 
+use super::near;
 use super::reader::{Arrival, Coming, Incoming, Reader, Taker};
 use super::socket::Socket;
 use super::writer::Writer;
@@ -13,11 +14,12 @@ use crate::task::Canceller;
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
 use downpour_tensor::{BufferWriter, Tensor};
-use downpour_wire::from_tonic;
 use downpour_wire::lane::{self, Kind, Run, Sending, TensorFront};
+use downpour_wire::{Budget, from_tonic};
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::io;
+use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Weak};
 use std::task::{Wake, Waker};
@@ -44,6 +46,10 @@ pub(crate) struct Lane {
     offers: Mutex<HashMap<u64, Bytes>>,
     coming: Coming,
     served: Mutex<Served>,
+    /// The peer's process, if it is on this host.
+    pid: Option<i32>,
+    /// Whether the peer's memory cannot be read.
+    is_far: AtomicBool,
     /// Values that are waited for.
     pub(crate) waits: AtomicUsize,
     ended: AtomicBool,
@@ -79,7 +85,6 @@ impl Lane {
             peer,
             incarnation,
             address,
-            socket,
             lanes: Arc::downgrade(lanes),
             reader: Mutex::default(),
             writer: Mutex::default(),
@@ -88,11 +93,19 @@ impl Lane {
             offers: Mutex::default(),
             coming: Mutex::default(),
             served: Mutex::default(),
+            pid: socket.peer_process(),
+            is_far: AtomicBool::new(false),
             waits: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             heard: AtomicU64::new(lanes.driver.now()),
             asked: AtomicU64::new(0),
+            socket,
         })
+    }
+
+    /// The process whose memory can be read, as far as is known.
+    fn near(&self) -> Option<i32> {
+        self.pid.filter(|_| !self.is_far.load(Ordering::Relaxed))
     }
 
     /// Whether it can be used.
@@ -229,11 +242,12 @@ impl Lane {
             Arrival::Tensor(front, tensor) => {
                 handler.tensor(&self.peer, front.step_id, &front.key, tensor);
             }
-            Arrival::Offer(id, front) => {
+            Arrival::Offer(id, front, address) => {
                 let (step_id, key) = (front.step_id, front.key.clone());
                 let offered = Offered {
                     lane: self.clone(),
                     id,
+                    address: NonZeroU64::new(address),
                     front: Some(front),
                 };
                 let offer = Box::new(move |taker| offered.take(taker));
@@ -361,11 +375,51 @@ fn hung_up() -> Status {
 struct Offered {
     lane: Arc<Lane>,
     id: u64,
+    address: Option<NonZeroU64>,
     front: Option<TensorFront>,
 }
 
 impl Offered {
-    fn take(mut self, taker: Taker) {
+    fn take(self, taker: Taker) {
+        let (Some(pid), Some(address)) = (self.lane.near(), self.address) else {
+            return self.take_over_lane(taker);
+        };
+        let len = self.front.as_ref().map_or(0, |front| front.len);
+        let lanes = self.lane.lanes.upgrade();
+        let read = move || self.read_from(pid, address, taker);
+        match lanes.filter(|_| len > near::BRIEF) {
+            None => read(),
+            Some(lanes) => {
+                if let Err(read) = lanes.reads.spawn(Box::new(read)) {
+                    read();
+                }
+            }
+        }
+    }
+
+    /// Reads the bytes where they are; the peer may forget them then.
+    fn read_from(self, pid: i32, address: NonZeroU64, taker: Taker) {
+        let Some(front) = &self.front else {
+            return;
+        };
+        let mut bytes = BufferWriter::new(front.len);
+        if let Err(e) = near::read(pid, address, &mut bytes) {
+            // Nor will the system allow it the next time.
+            self.lane.is_far.store(true, Ordering::Relaxed);
+            tracing::debug!(peer = self.lane.peer, %e, "tensors come over the lane");
+            return self.take_over_lane(taker);
+        }
+        let tensor = match bytes.finish() {
+            Some(bytes) => front.with(bytes, &Budget::default()).map_err(|e| {
+                Status::data_loss(format!("{} from {}: {e}", front.key, self.lane.peer))
+            }),
+            None => Err(Status::internal("a tensor is not all there")),
+        };
+        drop(self);
+        taker(tensor);
+    }
+
+    fn take_over_lane(mut self, taker: Taker) {
         let Some(front) = self.front.take() else {
             return;
         };

@@ -19,7 +19,8 @@ pub(crate) enum Arrival {
     Ended(u64, Option<Status>, bool),
     Stop(u64),
     Tensor(TensorFront, Option<Tensor>),
-    Offer(u64, TensorFront),
+    /// The offer, and where its bytes are in the peer's memory.
+    Offer(u64, TensorFront, u64),
     Take(u64),
     Decline(u64),
     Ping,
@@ -225,7 +226,10 @@ fn arrival(header: Header, payload: &[u8]) -> Result<Option<Arrival>, BadFrame> 
             let tensor = front.with(Buffer::copy_from(bytes), &budget)?;
             Arrival::Tensor(front, tensor)
         }
-        Kind::Offer => Arrival::Offer(id, TensorFront::parse(payload, &Budget::default())?.0),
+        Kind::Offer => {
+            let (front, address) = TensorFront::parse_offer(payload, &Budget::default())?;
+            Arrival::Offer(id, front, address)
+        }
         Kind::Take => Arrival::Take(id),
         Kind::Decline => Arrival::Decline(id),
         Kind::Ping => Arrival::Ping,

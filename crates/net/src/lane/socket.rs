@@ -76,6 +76,16 @@ impl Socket {
         Ok(moved)
     }
 
+    /// The process at the other end, as the system says: known of Unix sockets.
+    pub(crate) fn peer_process(&self) -> Option<i32> {
+        let domain = rustix::net::sockopt::socket_domain(&self.0).ok()?;
+        if domain != rustix::net::AddressFamily::UNIX {
+            return None;
+        }
+        let peer = rustix::net::sockopt::socket_peercred(&self.0).ok()?;
+        Some(peer.pid.as_raw_nonzero().get())
+    }
+
     /// Ends both directions; whoever waits for the socket hears of it.
     pub(crate) fn shut_down(&self) {
         // One that is closed already is what was wanted.
