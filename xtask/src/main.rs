@@ -53,7 +53,8 @@ usage: cargo xtask <command>
   programs [NAME [--sync] [--free] [--resource] [--tf] [--data DIR]]
                         one training program on 2 ps and 2 workers; all on both sides, compared
   examples [NAME…]      the examples of crates/downpour train to the quality they state
-  methods [--smoke]     Downpour SGD, Adagrad and synchronous SGD to the same accuracy: docs/methods.md
+  methods [--smoke|--bounds]
+                        Downpour SGD, Adagrad and synchronous SGD to the same accuracy: docs/methods.md
   launch                the demo, and a TensorFlow script under `downpour run`, with tasks killed
   inspect [--only NAME] `downpour inspect` on TensorFlow's files beside TensorFlow
   dashboard [--debug] [--shots DIR]

@@ -65,18 +65,34 @@ impl Line {
 
 /// Measures; in the smoke form briefly, and writes nothing.
 pub(crate) fn compare(args: &[String]) -> Result<String> {
-    let smoke = match args {
-        [] => false,
-        [flag] if flag == "--smoke" => true,
-        _ => bail!("cargo xtask methods takes only --smoke"),
+    let (smoke, only_bounds) = match args {
+        [] => (false, false),
+        [flag] if flag == "--smoke" => (true, false),
+        [flag] if flag == "--bounds" => (false, true),
+        _ => bail!("cargo xtask methods takes only --smoke or --bounds"),
     };
     let mut build = cargo();
     build.args(["build", "--release", "--package", "downpour"]);
     run(build.args(["--example", "methods"]))?;
-    let (target, seconds) = match smoke {
-        true => (0.88, 9.0),
-        false => (TARGET, 60.0),
-    };
+    if !only_bounds {
+        let (target, seconds) = match smoke {
+            true => (0.88, 9.0),
+            false => (TARGET, 60.0),
+        };
+        let curves = to_target(target, seconds)?;
+        if !smoke {
+            write_methods(&curves)?;
+        }
+    }
+    match smoke {
+        true => throughput(&["0", "4"], 1).map(|_| ())?,
+        false => write_bounds(&throughput(BOUNDS, 3)?)?,
+    }
+    Ok(format!("methods: {} compared", METHODS.len()))
+}
+
+/// Trains by every method until the target is reached.
+fn to_target(target: f64, seconds: f64) -> Result<Vec<Line>> {
     let mut curves = Vec::new();
     for method in METHODS {
         let line = measure(method.example, method.flags, target, seconds)?;
@@ -98,23 +114,26 @@ pub(crate) fn compare(args: &[String]) -> Result<String> {
         }
         curves.push(line);
     }
-    let bounds: &[&str] = if smoke { &["0", "4"] } else { BOUNDS };
-    let mut speeds = Vec::new();
-    for bound in bounds {
-        let flags = ["--method", "downpour-adagrad", "--straggle-ms", STRAGGLE_MS];
-        let more = ["--every", "1", "--bound", bound];
-        let flags: Vec<&str> = flags.into_iter().chain(more).collect();
-        let speed = measure("methods", &flags, 2.0, if smoke { 2.0 } else { 5.0 })?.speed();
-        println!("bound {bound:<10} {speed:>8.0} updates/s");
-        if speed <= 0.0 {
-            bail!("with the bound {bound} nothing was trained");
+    Ok(curves)
+}
+
+/// Updates a second with each bound: the best of several rounds, in turn, so that what else the
+/// machine does meanwhile falls on all alike.
+fn throughput(bounds: &[&str], rounds: usize) -> Result<Vec<f64>> {
+    let mut best = vec![0.0f64; bounds.len()];
+    for _ in 0..rounds {
+        for (bound, best) in bounds.iter().zip(&mut best) {
+            let flags = ["--method", "downpour-adagrad", "--straggle-ms", STRAGGLE_MS];
+            let more = ["--every", "1", "--bound", bound];
+            let flags: Vec<&str> = flags.into_iter().chain(more).collect();
+            *best = best.max(measure("methods", &flags, 2.0, 1.5)?.speed());
+            println!("bound {bound:<10} {best:>8.0} updates/s");
         }
-        speeds.push(speed);
     }
-    if !smoke {
-        write(&curves, &speeds)?;
+    match best.iter().all(|speed| *speed > 0.0) {
+        true => Ok(best),
+        false => bail!("with one of the bounds {bounds:?} nothing was trained: {best:?}"),
     }
-    Ok(format!("methods: {} reached {target}", METHODS.len()))
 }
 
 fn measure(example: &str, flags: &[&str], target: f64, seconds: f64) -> Result<Line> {
@@ -131,8 +150,8 @@ fn measure(example: &str, flags: &[&str], target: f64, seconds: f64) -> Result<L
     serde_json::from_str(&last).with_context(|| format!("the last line is no curve: {last}"))
 }
 
-/// Writes the page and its pictures.
-fn write(curves: &[Line], speeds: &[f64]) -> Result<()> {
+/// Writes the page of the methods and its picture.
+fn write_methods(curves: &[Line]) -> Result<()> {
     let mut rows = String::new();
     let mut series = Vec::new();
     for (method, line) in METHODS.iter().zip(curves) {
@@ -160,6 +179,24 @@ fn write(curves: &[Line], speeds: &[f64]) -> Result<()> {
         series,
     };
     std::fs::write(docs.join("images/methods.svg"), accuracy.svg())?;
+    let page = format!(
+        "# Methods compared\n\n\
+         Written by `cargo xtask methods` from real runs; the numbers are of the machine that ran them \
+         (2 cores). What the methods are, and when to use which: [Downpour SGD](downpour_sgd.md).\n\n\
+         Softmax regression on MNIST, 2 parameter servers and 4 replicas in one process, batches of 100, \
+         until {:.1} % of the test images are told right. Bytes are tensors and messages between \
+         workers and parameter servers; what evaluation reads on the way is among them.\n\n\
+         | method | seconds | updates | MB moved | test accuracy |\n|---|---|---|---|---|\n{rows}\n\
+         ![Test accuracy against time](images/methods.svg)\n",
+        TARGET * 100.0
+    );
+    std::fs::write(docs.join("methods.md"), page)?;
+    Ok(())
+}
+
+/// Writes the page of the bounds and its picture.
+fn write_bounds(speeds: &[f64]) -> Result<()> {
+    let docs = root().join("docs");
     let top = speeds.iter().copied().fold(0.0, f64::max);
     let throughput = Chart {
         title: format!("4 replicas, one slow by {STRAGGLE_MS} ms a step"),
@@ -177,25 +214,19 @@ fn write(curves: &[Line], speeds: &[f64]) -> Result<()> {
         }],
     };
     std::fs::write(docs.join("images/staleness.svg"), throughput.svg())?;
-    let mut by_bound = String::new();
+    let mut rows = String::new();
     for (bound, speed) in BOUNDS.iter().zip(speeds) {
-        by_bound += &format!("| {bound} | {speed:.0} |\n");
+        rows += &format!("| {bound} | {speed:.0} |\n");
     }
     let page = format!(
-        "# Methods compared\n\n\
-         Written by `cargo xtask methods` from real runs; the numbers are of the machine that ran them \
-         (2 cores). What the methods are, and when to use which: [Downpour SGD](downpour_sgd.md).\n\n\
-         Softmax regression on MNIST, 2 parameter servers and 4 replicas in one process, batches of 100, \
-         until {:.1} % of the test images are told right. Bytes are tensors and messages between \
-         workers and parameter servers; what evaluation reads on the way is among them.\n\n\
-         | method | seconds | updates | MB moved | test accuracy |\n|---|---|---|---|---|\n{rows}\n\
-         ![Test accuracy against time](images/methods.svg)\n\n\
-         ## Throughput against the bound\n\n\
-         One of the four replicas is slow by {STRAGGLE_MS} ms a step. The looser the bound, the less the \
-         others wait for it.\n\n| bound | updates/s |\n|---|---|\n{by_bound}\n\
-         ![Updates a second against the bound](images/staleness.svg)\n",
-        TARGET * 100.0
+        "# Throughput against the bound\n\n\
+         Written by `cargo xtask methods --bounds` from real runs, the best of three for each bound, on \
+         the machine that ran them (2 cores, shared). What the bound is: [Downpour SGD](downpour_sgd.md).\n\n\
+         Softmax regression on MNIST, 4 replicas, one of them slow by {STRAGGLE_MS} ms a step; every step \
+         fetches and pushes.\n\n\
+         | bound | updates/s |\n|---|---|\n{rows}\n\
+         ![Updates a second against the bound](images/staleness.svg)\n"
     );
-    std::fs::write(docs.join("methods.md"), page)?;
+    std::fs::write(docs.join("staleness.md"), page)?;
     Ok(())
 }
