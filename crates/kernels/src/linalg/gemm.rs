@@ -104,27 +104,8 @@ pub(crate) fn multiply_into<T: Tiled>(
         c.fill(MaybeUninit::new(T::default()));
         return;
     }
-    if is_better_turned(&a, &b) {
-        let turned = product(Vec::new(), b.transpose(), a.transpose(), parallel);
-        return T::kernel().transpose_into((&turned, a.rows), (c, b.cols), b.cols, a.rows);
-    }
     // SAFETY: `c` has room for the product, exclusively ours.
     unsafe { run(c.as_mut_ptr().cast(), a, b, false, parallel) }
-}
-
-/// Rows of the left operand from which they fill panels well.
-const TURN_ROWS: usize = 48;
-
-/// Whether to compute `bᵀ·aᵀ` and turn that around: a transposed right operand has to be copied
-/// element by element, which for few rows on the left costs more than the product's own transposition.
-/// The sums are the same, bit for bit.
-fn is_better_turned<T>(a: &Matrix<'_, T>, b: &Matrix<'_, T>) -> bool {
-    let work = (a.rows * b.cols).saturating_mul(a.cols);
-    b.col_stride != 1
-        && b.row_stride == 1
-        && a.rows >= TURN_ROWS
-        && b.cols >= 2 * a.rows
-        && work >= PARALLEL_WORK
 }
 
 /// `c = a·b`, or `c += a·b`, with `c` dense and row-major. Splits over threads when `parallel`
@@ -213,7 +194,8 @@ unsafe fn block<T: Tiled>(
     let kernel = T::kernel();
     // So few columns that rows of the right operand are read where they are: what a vector reads past
     // the end of one is dropped with the columns past the last.
-    let narrow = b.col_stride == 1 && n <= kernel.lanes;
+    // Not with a left operand read down its columns, where copying proved quicker.
+    let narrow = b.col_stride == 1 && a.col_stride == 1 && n <= kernel.lanes;
     let depth = a.cols.min(if narrow { NARROW_DEPTH } else { DEPTH });
     // A left operand that is not read along its rows is copied so that it is, tile by tile,
     // unless it is read only a few times anyway.

@@ -59,35 +59,8 @@ impl<T: Copy> Kernel<T> {
     /// `to`, whose rows are `to_stride` apart.
     pub(crate) fn transpose(
         &self,
-        from: (&[T], usize),
-        (to, to_stride): (&mut [T], usize),
-        rows: usize,
-        cols: usize,
-    ) {
-        let len = to.len();
-        // SAFETY: `to` is as long as said, and only written.
-        unsafe { self.transpose_to(from, (to.as_mut_ptr(), len, to_stride), rows, cols) }
-    }
-
-    /// The same over memory that holds nothing yet.
-    pub(crate) fn transpose_into(
-        &self,
-        from: (&[T], usize),
-        (to, to_stride): (&mut [MaybeUninit<T>], usize),
-        rows: usize,
-        cols: usize,
-    ) {
-        let len = to.len();
-        // SAFETY: `to` is as long as said, and only written.
-        unsafe { self.transpose_to(from, (to.as_mut_ptr().cast(), len, to_stride), rows, cols) }
-    }
-
-    /// # Safety
-    /// `to` must be valid for writing `len` elements, used by nobody else.
-    unsafe fn transpose_to(
-        &self,
         (from, stride): (&[T], usize),
-        (to, len, to_stride): (*mut T, usize, usize),
+        (to, to_stride): (&mut [T], usize),
         rows: usize,
         cols: usize,
     ) {
@@ -95,7 +68,7 @@ impl<T: Copy> Kernel<T> {
             return;
         }
         assert!(
-            (rows - 1) * stride + cols <= from.len() && (cols - 1) * to_stride + rows <= len,
+            (rows - 1) * stride + cols <= from.len() && (cols - 1) * to_stride + rows <= to.len(),
             "a block ends past its matrix"
         );
         let (whole_rows, whole_cols) = (rows / TURN * TURN, cols / TURN * TURN);
@@ -104,15 +77,19 @@ impl<T: Copy> Kernel<T> {
                 // SAFETY: the block is within both matrices, as asserted.
                 unsafe {
                     let from = from.as_ptr().add(i * stride + j);
-                    (self.turn)(from, stride, to.add(j * to_stride + i), to_stride);
+                    (self.turn)(
+                        from,
+                        stride,
+                        to.as_mut_ptr().add(j * to_stride + i),
+                        to_stride,
+                    );
                 }
             }
         }
         for i in 0..rows {
             let done = if i < whole_rows { whole_cols } else { 0 };
             for j in done..cols {
-                // SAFETY: within the matrix, as asserted.
-                unsafe { *to.add(j * to_stride + i) = from[i * stride + j] };
+                to[j * to_stride + i] = from[i * stride + j];
             }
         }
     }
