@@ -89,7 +89,7 @@ const RUNS: &[Run] = &[
             "2",
             "--sync",
             "--steps",
-            "750",
+            "1000",
         ],
         bounds: MODEL_PARALLEL,
     },
