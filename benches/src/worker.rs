@@ -26,7 +26,7 @@ pub(crate) struct Options {
     /// NAME or NAME:SIZE
     #[arg(long)]
     row: String,
-    /// {"ps": [addresses], "worker": [addresses]}
+    /// `{"ps": [addresses], "worker": [addresses]}`
     #[arg(long)]
     cluster: String,
     /// Index of this worker

@@ -4,6 +4,12 @@
 //!
 //! `cargo run --release --example methods -- --method downpour-adagrad --target 0.915`
 
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a program talks to its user"
+)]
+
 use downpour::losses::sparse_softmax_cross_entropy;
 use downpour::mnist::{Classifier, Digits, Images, Mnist, PIXELS};
 use downpour::train::shards::{Division, Shards};

@@ -4,6 +4,11 @@
 //! One test in a process of its own, because it counts what the whole process does.
 
 #![allow(unsafe_code, reason = "an allocator that counts must be one")]
+#![allow(
+    clippy::unwrap_used,
+    clippy::print_stdout,
+    reason = "a test fails by panicking and shows its figures"
+)]
 
 use downpour::{Graph, Init, LocalCluster, Output, Server, ServerConfig, Session};
 use std::alloc::{GlobalAlloc, Layout, System};

@@ -259,7 +259,7 @@ fn a_pipeline_of_small_parts_learns_what_the_batch_teaches() {
     let cluster = LocalCluster::start(0, TASKS).unwrap();
     let (images, labels) = (
         numbers(&[12, 6], 1),
-        Tensor::vector(vec![0i32, 1, 2, 1].repeat(3)),
+        Tensor::vector([0i32, 1, 2, 1].repeat(3)),
     );
     let trained = |parts: usize| {
         let (g, tasks) = (Graph::new(), tasks());

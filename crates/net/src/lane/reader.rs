@@ -39,6 +39,7 @@ pub(crate) struct Incoming {
 pub(crate) type Coming = Mutex<HashMap<u64, Incoming>>;
 
 /// The reading side of one lane.
+#[derive(Default)]
 pub(crate) struct Reader {
     buffer: Vec<u8>,
     /// What of the buffer has not been looked at.
@@ -53,17 +54,6 @@ const READ: usize = 96 << 10;
 
 /// Bytes after which other lanes get their turn.
 const TURN: usize = 8 << 20;
-
-impl Default for Reader {
-    fn default() -> Reader {
-        Reader {
-            buffer: Vec::new(),
-            start: 0,
-            end: 0,
-            current: None,
-        }
-    }
-}
 
 impl Reader {
     /// Reads what is there; how many bytes that was. An error means that nothing more will come.

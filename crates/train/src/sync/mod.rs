@@ -294,7 +294,7 @@ impl Parts {
         let g = token.graph();
         let give = |queue: &Output| {
             g.with_colocation(&queue.operation(), || {
-                enqueue(&g, queue, std::slice::from_ref(token))
+                enqueue(g, queue, std::slice::from_ref(token))
             })
         };
         self.tokens.iter().map(give).collect()
