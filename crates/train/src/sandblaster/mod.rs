@@ -5,9 +5,9 @@
 //! model compute the gradient of the whole batch in small portions, handed out as they become idle,
 //! the last ones twice, each counted exactly once.
 //!
-//! The pure parts know no cluster: [`machine`] (what comes next), [`search`] (line search),
-//! [`direction`] (two-loop recursion on coefficients), [`portions`] (who computes what). [`vectors`]
-//! and [`exchange`] are graphs; [`coordinator`] and [`replica`] run them.
+//! The pure parts know no cluster: `machine` (what comes next), `search` (line search),
+//! `direction` (two-loop recursion on coefficients), `portions` (who computes what). `vectors`
+//! and `exchange` are graphs; `coordinator` and `replica` run them.
 
 mod coordinator;
 mod direction;

@@ -1,9 +1,9 @@
 //! How old the model may be that a replica computes with, and how old it was.
 //!
 //! Every replica has a clock, the number of its steps whose gradients the parameter servers have. The
-//! clocks stand in a table beside the model ([`table`]); who reads the model reads the table first, so
+//! clocks stand in a table beside the model (`table`); who reads the model reads the table first, so
 //! that what it gets is never older than the table says. [`Bound`] says how far a replica's own step
-//! may be ahead of the slowest clock it has read. [`view`] is what was read, [`log`] checks what was
+//! may be ahead of the slowest clock it has read. `view` is what was read, `log` checks what was
 //! done.
 
 mod log;
