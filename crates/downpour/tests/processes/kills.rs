@@ -29,8 +29,10 @@ fn survives(name: &str, fault: impl FnOnce(&mut Tasks)) -> String {
     assert!(steps >= 400.0, "{report}");
     assert!((number(&report, "slope") - 3.0).abs() < 0.01, "{report}");
     let witness = number(&report, "witness");
+    // The other worker may be in the middle of a step when the checkpoint is written from which training goes on, and
+    // again when the two are read.
     assert!(
-        (witness - steps).abs() <= 1.0,
+        (witness - steps).abs() <= 2.0,
         "a step counted twice or not at all: {report}"
     );
     report

@@ -65,6 +65,7 @@ impl Chief {
             missing: self.missing.clone(),
             go_on: go_on.clone(),
             looked: Instant::now(),
+            is_held_up: false,
         };
         // Whoever waits for a token of the last chief's gets one of this step. Before the first step
         // nobody does: a token would only let a quick worker push its gradients twice.
@@ -120,6 +121,8 @@ struct Gathering {
     go_on: Arc<AtomicBool>,
     members: Members,
     looked: Instant,
+    /// Whether the step that is being gathered takes long.
+    is_held_up: bool,
 }
 
 impl Gathering {
@@ -128,6 +131,7 @@ impl Gathering {
         while self.go_on.load(Ordering::Relaxed) {
             if let Some(count) = self.members.complete() {
                 step = self.apply(count)?;
+                self.is_held_up = false;
                 self.members.begin(step, Instant::now());
                 continue;
             }
@@ -139,18 +143,27 @@ impl Gathering {
         Ok(())
     }
 
-    /// Waits a while for the gradients of as many workers as are missing.
+    /// Waits a while for the gradients of as many workers as are missing; when that was too long, for those of each as
+    /// they come, so that it is known who has come.
     fn wait(&mut self) -> Result<()> {
-        let expected = i32::try_from(self.members.expected()).unwrap_or(i32::MAX);
-        let [worker, step] = &self.parts.arrived;
         let wait = self.session.step().timeout(LOOK);
-        let wait = wait.feed(&self.parts.expected, expected);
-        let [workers, steps] = match wait.fetch_all([worker, step]) {
+        let arrived = match self.is_held_up {
+            false => {
+                let expected = i32::try_from(self.members.expected()).unwrap_or(i32::MAX);
+                let [worker, step] = &self.parts.arrived;
+                let wait = wait.feed(&self.parts.expected, expected);
+                wait.fetch_all([worker, step])
+            }
+            true => {
+                let [worker, step] = &self.parts.arrived_first;
+                wait.fetch_all([worker, step])
+            }
+        };
+        let [workers, steps] = match arrived {
             Ok(arrived) => arrived,
-            // Not all; those that came count.
             Err(e) if e.code == Code::DeadlineExceeded => {
-                let [worker, step] = &self.parts.arrived_now;
-                self.session.step().fetch_all([worker, step])?
+                self.is_held_up = true;
+                return Ok(());
             }
             Err(e) => return Err(e),
         };

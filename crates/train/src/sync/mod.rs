@@ -177,10 +177,11 @@ pub(crate) struct Parts {
     local_step: Output,
     /// The newest of this worker's tokens; waits for one.
     token: Output,
-    /// Who has pushed, and for which step: so many of them, waiting for them all, or those that are known now.
+    /// Who has pushed, and for which step: so many of them, waiting for them all, or those that are known, waiting
+    /// for one.
     arrived: [Output; 2],
     expected: Output,
-    arrived_now: [Output; 2],
+    arrived_first: [Output; 2],
     /// How many gradients to take the mean of.
     required: Output,
     /// The means.
@@ -243,8 +244,9 @@ impl Parts {
             g.with_colocation(&home, || newest(g, own))
         });
         let arrived = g.with_colocation(&home, || dequeue(&ready, &expected));
-        let arrived_now = g.with_colocation(&home, || {
-            dequeue(&ready, &g.op("QueueSizeV2").input(&ready).output())
+        let arrived_first = g.with_colocation(&home, || {
+            let known = g.op("QueueSizeV2").input(&ready).output();
+            dequeue(&ready, &known.maximum(&g.constant(1i32)))
         });
         let member = |name: &str| {
             g.with_colocation(&home, || {
@@ -270,7 +272,7 @@ impl Parts {
             token,
             arrived,
             expected,
-            arrived_now,
+            arrived_first,
             required,
             taken,
             reset: g.group("reset", &reset),
