@@ -255,6 +255,12 @@ async fn the_end_of_a_task_ends_what_waits_for_it() {
     let (a, b) = two(Limits::default(), true).await;
     a.peers.open_lane(B, None).await.unwrap();
     let lane = a.lanes.to(B).unwrap();
+    // One that was never there may come yet.
+    assert!(
+        a.peers
+            .await_pushed("/job:ps/replica:0/task:9/device:CPU:0;01")
+            .is_ok()
+    );
     let (tx, outcomes) = mpsc::channel();
     let run = Run {
         step_id: 3,
@@ -272,6 +278,7 @@ async fn the_end_of_a_task_ends_what_waits_for_it() {
     assert_eq!(a.ears.lost.recv_timeout(PATIENCE).unwrap(), B);
     assert!(waits.lost().is_some());
     assert!(a.peers.push(1, &key(A, B), None).is_err());
+    assert!(a.peers.await_pushed(&key(B, A)).is_err());
     // The run that it had asked for is told, whoever it is.
     b.ears.stopped.recv_timeout(PATIENCE).unwrap();
     ended(Ok(true));

@@ -31,7 +31,7 @@ use driver::Driver;
 pub(crate) use one::Lane;
 use parking_lot::Mutex;
 use socket::Socket;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
@@ -54,6 +54,9 @@ pub trait LaneHandler: Send + Sync {
     /// Nothing more will come from a peer.
     fn lost(&self, peer: &str, reason: &Status);
 }
+
+/// Peers that are remembered as lost: a cluster's, not whatever a stranger calls itself.
+const MOST_LOST: usize = 10_000;
 
 /// The lanes of one task.
 pub struct Lanes {
@@ -81,6 +84,8 @@ struct Table {
     all: Vec<Arc<Lane>>,
     /// The one to use for each peer.
     by_peer: HashMap<String, Arc<Lane>>,
+    /// Peers whose last lane has ended.
+    lost: HashSet<String>,
     has_thread: bool,
 }
 
@@ -143,17 +148,19 @@ impl Lanes {
         }
     }
 
-    /// Counts a wait for a value of `peer`, whose silence then is noticed.
+    /// Counts a wait for a value of `peer`, whose silence then is noticed. A peer that was never there is about to come: who
+    /// sends makes the lane.
     pub(crate) fn await_from(&self, peer: &str) -> Result<Awaited> {
-        match self.to(peer) {
-            Some(lane) => {
-                lane.waits.fetch_add(1, Ordering::Relaxed);
-                Ok(Awaited(lane))
-            }
-            None => Err(Status::unavailable(format!(
+        let lane = self.to(peer);
+        if lane.is_none() && self.table.lock().lost.contains(peer) {
+            return Err(Status::unavailable(format!(
                 "the connection to {peer} is lost"
-            ))),
+            )));
         }
+        if let Some(lane) = &lane {
+            lane.waits.fetch_add(1, Ordering::Relaxed);
+        }
+        Ok(Awaited(lane))
     }
 
     pub(crate) fn gated_by(&self, gate: Arc<Gate>) {
@@ -198,6 +205,7 @@ impl Lanes {
         let lane = Lane::new(self, who, socket);
         let mut table = self.table.lock();
         table.all.push(lane.clone());
+        table.lost.remove(&lane.peer);
         table.by_peer.insert(lane.peer.clone(), lane.clone());
         self.version.fetch_add(1, Ordering::AcqRel);
         if !std::mem::replace(&mut table.has_thread, true) {
@@ -229,12 +237,23 @@ impl Lanes {
     fn forget(&self, lane: &Arc<Lane>) {
         let mut table = self.table.lock();
         table.all.retain(|l| !Arc::ptr_eq(l, lane));
+        let peer = &lane.peer;
         if table
             .by_peer
-            .get(&lane.peer)
+            .get(peer)
             .is_some_and(|l| Arc::ptr_eq(l, lane))
         {
-            table.by_peer.remove(&lane.peer);
+            // Both may have called at once, and each made one.
+            let other = table.all.iter().find(|l| l.peer == *peer && l.is_live());
+            match other.cloned() {
+                Some(other) => table.by_peer.insert(peer.clone(), other),
+                None => {
+                    if table.lost.len() < MOST_LOST {
+                        table.lost.insert(peer.clone());
+                    }
+                    table.by_peer.remove(peer)
+                }
+            };
         }
         self.version.fetch_add(1, Ordering::AcqRel);
     }
@@ -278,18 +297,20 @@ impl Lanes {
 }
 
 /// A wait for a value of a peer, until it is dropped.
-pub(crate) struct Awaited(Arc<Lane>);
+pub(crate) struct Awaited(Option<Arc<Lane>>);
 
 impl Awaited {
     /// The peer and why nothing more will come from it, if so.
     pub(crate) fn lost(&self) -> Option<(&str, Status)> {
-        let lane = &self.0;
+        let lane = self.0.as_ref()?;
         (!lane.is_live()).then(|| (lane.peer.as_str(), lane.lost()))
     }
 }
 
 impl Drop for Awaited {
     fn drop(&mut self) {
-        self.0.waits.fetch_sub(1, Ordering::Relaxed);
+        if let Some(lane) = &self.0 {
+            lane.waits.fetch_sub(1, Ordering::Relaxed);
+        }
     }
 }

@@ -65,7 +65,6 @@ impl Chief {
             missing: self.missing.clone(),
             go_on: go_on.clone(),
             looked: Instant::now(),
-            is_held_up: false,
         };
         // Whoever waits for a token of the last chief's gets one of this step. Before the first step
         // nobody does: a token would only let a quick worker push its gradients twice.
@@ -121,8 +120,6 @@ struct Gathering {
     go_on: Arc<AtomicBool>,
     members: Members,
     looked: Instant,
-    /// Whether the step that is being gathered takes long.
-    is_held_up: bool,
 }
 
 impl Gathering {
@@ -131,7 +128,6 @@ impl Gathering {
         while self.go_on.load(Ordering::Relaxed) {
             if let Some(count) = self.members.complete() {
                 step = self.apply(count)?;
-                self.is_held_up = false;
                 self.members.begin(step, Instant::now());
                 continue;
             }
@@ -143,28 +139,13 @@ impl Gathering {
         Ok(())
     }
 
-    /// Waits a while for the gradients of as many workers as are missing; when that was too long, for those of each as
-    /// they come, so that it is known who has come.
+    /// Waits a while for one worker's gradients, and takes those of all that have come.
     fn wait(&mut self) -> Result<()> {
-        let wait = self.session.step().timeout(LOOK);
-        let arrived = match self.is_held_up {
-            false => {
-                let expected = i32::try_from(self.members.expected()).unwrap_or(i32::MAX);
-                let [worker, step] = &self.parts.arrived;
-                let wait = wait.feed(&self.parts.expected, expected);
-                wait.fetch_all([worker, step])
-            }
-            true => {
-                let [worker, step] = &self.parts.arrived_first;
-                wait.fetch_all([worker, step])
-            }
-        };
+        let [worker, step] = &self.parts.arrived;
+        let arrived = self.session.step().timeout(LOOK).fetch_all([worker, step]);
         let [workers, steps] = match arrived {
             Ok(arrived) => arrived,
-            Err(e) if e.code == Code::DeadlineExceeded => {
-                self.is_held_up = true;
-                return Ok(());
-            }
+            Err(e) if e.code == Code::DeadlineExceeded => return Ok(()),
             Err(e) => return Err(e),
         };
         let now = Instant::now();

@@ -133,18 +133,9 @@ impl Members {
         present.filter(silent).collect()
     }
 
-    /// How many more gradients the step needs.
-    pub(crate) fn expected(&self) -> usize {
-        self.required().saturating_sub(self.arrived.len()).max(1)
-    }
-
-    fn required(&self) -> usize {
-        self.aggregate.min(self.present().len()).max(1)
-    }
-
     /// With how many gradients the step can be made, if it can be made now.
     pub(crate) fn complete(&self) -> Option<usize> {
-        let required = self.required();
+        let required = self.aggregate.min(self.present().len()).max(1);
         (self.arrived.len() >= required).then_some(self.arrived.len())
     }
 

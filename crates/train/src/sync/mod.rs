@@ -177,11 +177,9 @@ pub(crate) struct Parts {
     local_step: Output,
     /// The newest of this worker's tokens; waits for one.
     token: Output,
-    /// Who has pushed, and for which step: so many of them, waiting for them all, or those that are known, waiting
-    /// for one.
+    /// Who has pushed, and for which step: all that is known; waits for one. Not for so many as are missing: what a
+    /// dequeue has taken is lost when it is given up, as in TensorFlow.
     arrived: [Output; 2],
-    expected: Output,
-    arrived_first: [Output; 2],
     /// How many gradients to take the mean of.
     required: Output,
     /// The means.
@@ -213,10 +211,9 @@ impl Parts {
         let home = global_step.handle().operation();
         let at_home = |body: &mut dyn FnMut() -> Output| g.with_colocation(&home, body);
         let scalar = |name: &str, dtype: DType| g.placeholder(name, dtype, ());
-        let (local_step, required, expected) = (
+        let (local_step, required) = (
             scalar("local_step", DType::Int64),
             scalar("required", DType::Int32),
-            scalar("expected", DType::Int32),
         );
         let (step_to_reset, token_to_give) = (
             scalar("step_to_reset", DType::Int64),
@@ -243,8 +240,7 @@ impl Parts {
         let token = g.with_control(std::slice::from_ref(&train), || {
             g.with_colocation(&home, || newest(g, own))
         });
-        let arrived = g.with_colocation(&home, || dequeue(&ready, &expected));
-        let arrived_first = g.with_colocation(&home, || {
+        let arrived = g.with_colocation(&home, || {
             let known = g.op("QueueSizeV2").input(&ready).output();
             dequeue(&ready, &known.maximum(&g.constant(1i32)))
         });
@@ -271,8 +267,6 @@ impl Parts {
             local_step,
             token,
             arrived,
-            expected,
-            arrived_first,
             required,
             taken,
             reset: g.group("reset", &reset),
