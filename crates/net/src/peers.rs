@@ -2,7 +2,7 @@
 //! ones to each, made when first needed and again whenever they break.
 
 use crate::edges::Edges;
-use crate::lane::{Awaited, Lanes};
+use crate::lane::{Awaited, Lanes, lost};
 use crate::link::Link;
 use crate::pull::pull;
 use crate::task::Reply;
@@ -363,10 +363,6 @@ impl Expected {
     pub fn lost(&self) -> Option<(&str, Status)> {
         self.awaited.lost()
     }
-}
-
-fn lost(task: &str) -> Status {
-    Status::unavailable(format!("the connection to {task} is lost"))
 }
 
 /// The task of a device, with which a text begins.

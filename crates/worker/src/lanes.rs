@@ -44,7 +44,7 @@ impl LaneHandler for Worker {
         Arc::new(move |reason| stopped.stop(id, reason))
     }
 
-    fn tensor(&self, _: &str, step_id: u64, key: &str, tensor: Option<Tensor>) {
+    fn tensor(&self, step_id: u64, key: &str, tensor: Option<Tensor>) {
         // A step that is over wants nothing more.
         if let Ok(place) = self.want(step_id, 0) {
             as_own_thread(is_lent(), || {
@@ -54,7 +54,7 @@ impl LaneHandler for Worker {
         }
     }
 
-    fn offer(&self, _: &str, step_id: u64, key: &str, offer: LaneOffer) {
+    fn offer(&self, step_id: u64, key: &str, offer: LaneOffer) {
         if let Ok(place) = self.want(step_id, 0) {
             let offer = Box::new(move |receiver: downpour_runtime::Receiver| {
                 offer(Box::new(move |tensor| {

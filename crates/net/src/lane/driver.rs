@@ -159,7 +159,8 @@ impl Driver {
                 for (lane, arrival) in arrivals {
                     lane.handle(arrival, lanes);
                 }
-                return;
+                // Also when there is always something to do: one peer may be silent while others are not.
+                return lanes.look_after();
             }
             if leave() {
                 return;
@@ -184,9 +185,8 @@ impl Driver {
         self.is_asleep.store(false, Ordering::SeqCst);
         let mut rings = [0; 8];
         let _ = rustix::io::read(&self.bell, &mut rings);
-        let awaited = role.lanes.clone();
         drop(role);
-        lanes.look_after(&awaited);
+        lanes.look_after();
     }
 
     /// Waits for `future` on this thread, and reads the lanes meanwhile.

@@ -33,11 +33,11 @@ impl LaneHandler for Heard {
             let _ = stopped.send(reason);
         })
     }
-    fn tensor(&self, _: &str, step_id: u64, key: &str, tensor: Option<Tensor>) {
+    fn tensor(&self, step_id: u64, key: &str, tensor: Option<Tensor>) {
         let heard = (step_id, key.to_owned(), tensor);
         self.tensors.lock().send(heard).unwrap();
     }
-    fn offer(&self, _: &str, step_id: u64, _: &str, offer: LaneOffer) {
+    fn offer(&self, step_id: u64, _: &str, offer: LaneOffer) {
         let _ = self.offers.lock().send((step_id, offer));
     }
     fn lost(&self, peer: &str, _: &Status) {
@@ -322,30 +322,60 @@ async fn a_client_that_waits_does_what_comes() {
     answering.join().unwrap();
 }
 
-#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
-async fn silence_is_noticed_while_someone_waits() {
+/// Whether a task that says hello and nothing more is noticed by one that waits for it and, if it is, meanwhile always has
+/// something to do.
+async fn silence_is_noticed(is_busy: bool) {
     let limits = Limits {
         silence: Duration::from_millis(400),
         ..Limits::default()
     };
-    let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+    const MUTE: &str = "/job:mute/replica:0/task:0";
+    let [own, busy] = [
+        Listener::bind("127.0.0.1:0").await.unwrap(),
+        Listener::bind("127.0.0.1:0").await.unwrap(),
+    ];
+    let mute = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let mut spec = ClusterSpec::default();
-    spec.add_hosts("worker", "127.0.0.1:1").unwrap();
-    spec.add_hosts("ps", &listener.local_addr().unwrap().to_string())
-        .unwrap();
-    let own = Listener::bind("127.0.0.1:0").await.unwrap();
+    for (job, address) in [
+        ("worker", own.address()),
+        ("ps", busy.address()),
+        ("mute", mute.local_addr().unwrap()),
+    ] {
+        spec.add_hosts(job, &address.to_string()).unwrap();
+    }
     let a = end(A, 1, own, &spec, limits, true);
-    // A task that says hello and nothing more.
+    let b = end(B, 2, busy, &spec, limits, true);
     let mute = tokio::spawn(async move {
-        let (socket, _) = listener.accept().await.unwrap();
-        let other = Lanes::new(B, 5, Limits::default()).unwrap();
+        let (socket, _) = mute.accept().await.unwrap();
+        let other = Lanes::new(MUTE, 5, Limits::default()).unwrap();
         hello::mute(socket, &other).await
     });
-    a.peers.open_lane(B, None).await.unwrap();
+    a.peers.open_lane(MUTE, None).await.unwrap();
     let _kept = mute.await.unwrap();
-    let waits = a.peers.await_pushed(&key(B, A)).unwrap();
-    assert_eq!(a.ears.lost.recv_timeout(PATIENCE).unwrap(), B);
+    b.peers.open_lane(A, None).await.unwrap();
+    let waits = a.peers.await_pushed(&key(MUTE, A)).unwrap();
+    let is_over = AtomicBool::new(!is_busy);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            while !is_over.load(Ordering::Relaxed) {
+                b.peers.push(1, &key(B, A), None).unwrap();
+            }
+        });
+        let lost = a.ears.lost.recv_timeout(PATIENCE);
+        is_over.store(true, Ordering::Relaxed);
+        assert_eq!(lost.as_deref(), Ok(MUTE));
+    });
     assert!(waits.lost().is_some());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silence_is_noticed_while_someone_waits() {
+    silence_is_noticed(false).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn silence_is_noticed_among_others_that_are_busy() {
+    silence_is_noticed(true).await;
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

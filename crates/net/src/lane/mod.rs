@@ -48,9 +48,9 @@ pub trait LaneHandler: Send + Sync {
     /// Runs a graph; `ended` is called once, from any thread.
     fn run(&self, run: Run, ended: RunEnded) -> Canceller;
     /// A value of a step; `None` is a dead one.
-    fn tensor(&self, from: &str, step_id: u64, key: &str, tensor: Option<Tensor>);
+    fn tensor(&self, step_id: u64, key: &str, tensor: Option<Tensor>);
     /// A value of a step that can be had.
-    fn offer(&self, from: &str, step_id: u64, key: &str, offer: LaneOffer);
+    fn offer(&self, step_id: u64, key: &str, offer: LaneOffer);
     /// Nothing more will come from a peer.
     fn lost(&self, peer: &str, reason: &Status);
 }
@@ -70,6 +70,8 @@ pub struct Lanes {
     table: Mutex<Table>,
     version: AtomicU64,
     is_closed: AtomicBool,
+    /// When peers were last looked after, in nanoseconds of the driver's clock.
+    looked: AtomicU64,
     /// Name of the Unix socket, if there is one.
     near: OnceLock<String>,
     /// Long reads from the memory of tasks of the same host.
@@ -104,6 +106,7 @@ impl Lanes {
             table: Mutex::default(),
             version: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
+            looked: AtomicU64::new(0),
             near: OnceLock::new(),
             reads: near::Reads::default(),
             connecting: tokio::sync::Mutex::default(),
@@ -142,9 +145,7 @@ impl Lanes {
     ) -> Result<()> {
         match self.to(peer) {
             Some(lane) => lane.push(step_id, key, tensor),
-            None => Err(Status::unavailable(format!(
-                "the connection to {peer} is lost"
-            ))),
+            None => Err(lost(peer)),
         }
     }
 
@@ -153,9 +154,7 @@ impl Lanes {
     pub(crate) fn await_from(&self, peer: &str) -> Result<Awaited> {
         let lane = self.to(peer);
         if lane.is_none() && self.table.lock().lost.contains(peer) {
-            return Err(Status::unavailable(format!(
-                "the connection to {peer} is lost"
-            )));
+            return Err(lost(peer));
         }
         if let Some(lane) = &lane {
             lane.waits.fetch_add(1, Ordering::Relaxed);
@@ -258,11 +257,16 @@ impl Lanes {
         self.version.fetch_add(1, Ordering::AcqRel);
     }
 
-    /// Asks peers that are waited for and have been silent for a sign of life; ends those that give none.
-    fn look_after(&self, lanes: &[Arc<Lane>]) {
+    /// Asks peers that are waited for and have been silent for a sign of life; ends those that give none. Now and then,
+    /// however often it is called.
+    fn look_after(&self) {
         let now = self.driver.now();
         let limit = u64::try_from(self.limits.silence.as_nanos()).unwrap_or(u64::MAX);
-        for lane in lanes {
+        if now.saturating_sub(self.looked.load(Ordering::Relaxed)) < limit / 8 {
+            return;
+        }
+        self.looked.store(now, Ordering::Relaxed);
+        for lane in &self.current().1 {
             if !lane.is_awaited() {
                 continue;
             }
@@ -294,6 +298,11 @@ impl Lanes {
         }
         self.driver.kick();
     }
+}
+
+/// What is said when there is no lane to a task.
+pub(crate) fn lost(task: &str) -> Status {
+    Status::unavailable(format!("the connection to {task} is lost"))
 }
 
 /// A wait for a value of a peer, until it is dropped.

@@ -240,7 +240,7 @@ impl Lane {
             }
             Arrival::Stop(call) => self.stopped(call, hung_up()),
             Arrival::Tensor(front, tensor) => {
-                handler.tensor(&self.peer, front.step_id, &front.key, tensor);
+                handler.tensor(front.step_id, &front.key, tensor);
             }
             Arrival::Offer(id, front, address) => {
                 let (step_id, key) = (front.step_id, front.key.clone());
@@ -251,7 +251,7 @@ impl Lane {
                     front: Some(front),
                 };
                 let offer = Box::new(move |taker| offered.take(taker));
-                handler.offer(&self.peer, step_id, &key, offer);
+                handler.offer(step_id, &key, offer);
             }
             Arrival::Take(id) => {
                 let bytes = self.offers.lock().remove(&id);
