@@ -1,4 +1,4 @@
-//! Sandblaster on real clusters: a coordinator that is killed, servers that are lost.
+//! Sandblaster on real clusters: replicas and coordinators that are killed, servers that are lost.
 //!
 //! Processes that are to be killed are this test's own executable: told by the environment which task
 //! to be, the "test" [`be_a_task`] works instead of testing.
@@ -8,6 +8,7 @@
     reason = "how a task that may be killed says how far it is"
 )]
 
+mod batch;
 mod coordinator;
 mod problem;
 mod tasks;

@@ -8,8 +8,8 @@ use std::time::Duration;
 pub(crate) const WIDTH: usize = 12;
 pub(crate) const EXAMPLES: usize = 480;
 /// Not a divisor of the examples: portions differ in size.
-pub(crate) const PORTIONS: usize = 37;
-pub(crate) const PENALTY: f64 = 1e-2;
+pub(crate) const PORTIONS: usize = 17;
+pub(crate) const PENALTY: f64 = 1.0;
 
 /// Examples, the same in every process.
 pub(crate) struct Data {
@@ -84,7 +84,7 @@ impl Model {
             let plan = Sandblaster::new(PORTIONS)
                 .l2(PENALTY)
                 .iterations(200)
-                .small_gradient(1e-9)
+                .small_gradient(1e-6)
                 .small_decrease(0.0)
                 .lease(Duration::from_millis(500))
                 .build(&loss.sum(()));
@@ -115,6 +115,15 @@ impl Model {
             .iter()
             .flat_map(|t| t.as_slice::<f64>().unwrap().to_vec())
             .collect())
+    }
+
+    /// The batch's gradient in one piece.
+    pub(crate) fn gradient(&self, session: &downpour::Session) -> Result<Vec<f64>> {
+        let mut found = Vec::new();
+        for (_, gradient) in self.plan.gradients() {
+            found.extend_from_slice(session.fetch(&gradient)?.as_slice::<f64>().unwrap());
+        }
+        Ok(found)
     }
 }
 

@@ -6,19 +6,30 @@ use downpour::{Definition, Draws, Role, Server, ServerConfig, SessionOptions, Ta
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
-/// What to be: `replica SEED DEATHS` or `coordinator`.
+/// What to be: `replica SEED` or `coordinator`.
 const WHAT: &str = "DOWNPOUR_TEST_SANDBLASTER";
 
+/// A task that is a process of its own. It does not outlive who holds it, also when a test fails.
+pub(crate) struct Task(pub(crate) Child);
+
+impl Drop for Task {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
 /// Starts a task of a cluster as a process.
-pub(crate) fn spawn(what: &str, hosts: &Hosts, worker: usize) -> Child {
-    Command::new(std::env::current_exe().unwrap())
+pub(crate) fn spawn(what: &str, hosts: &Hosts, worker: usize) -> Task {
+    let child = Command::new(std::env::current_exe().unwrap())
         .args(["--exact", "be_a_task", "--nocapture"])
         .env(WHAT, what)
         .env("TF_CONFIG", hosts.config("worker", worker))
         .stdout(Stdio::piped())
         .stderr(Stdio::null())
         .spawn()
-        .unwrap()
+        .unwrap();
+    Task(child)
 }
 
 /// Addresses of a cluster.
@@ -122,8 +133,8 @@ fn coordinator(worker: usize, target: Target) {
     let coordinator = coordinator.observe(|progress, session| {
         let parameters = model.parameters(session)?;
         println!(
-            "at {} {:e} {parameters:?}",
-            progress.iteration, progress.value
+            "at {} {} {:e} {parameters:?}",
+            progress.iteration, progress.evaluations, progress.largest
         );
         Ok(())
     });

@@ -1,0 +1,99 @@
+//! The batch's gradient while replicas die: every example counts once.
+
+use crate::problem::{Model, PORTIONS, assert_close};
+use crate::tasks::{Hosts, Task, alone, spawn};
+use downpour::Draws;
+use downpour::train::sandblaster::End;
+use std::os::unix::process::ExitStatusExt as _;
+use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::time::Duration;
+
+const REPLICAS: usize = 4;
+
+/// Lets replicas live and die until told to stop; how many have died.
+fn live_and_die(hosts: &Hosts, seed: u64, stop: &AtomicBool) -> u64 {
+    let mut draws = Draws::new(seed);
+    let mut lives = 0;
+    let mut spawn_next = |worker: usize| {
+        lives += 1;
+        spawn(&format!("replica {}", seed * 1000 + lives), hosts, worker)
+    };
+    let mut replicas: Vec<Task> = (1..=REPLICAS).map(&mut spawn_next).collect();
+    let mut deaths = 0;
+    while !stop.load(Relaxed) {
+        std::thread::sleep(Duration::from_millis(20 + draws.below(60) as u64));
+        if draws.below(20) == 0 {
+            replicas[draws.below(REPLICAS)].0.kill().unwrap();
+        }
+        for (i, replica) in replicas.iter_mut().enumerate() {
+            let Some(ended) = replica.0.try_wait().unwrap() else {
+                continue;
+            };
+            // Whoever is not killed ends well, when the coordinator has.
+            assert!(
+                ended.success() || ended.signal().is_some(),
+                "a replica failed: {ended}"
+            );
+            if !ended.success() && !stop.load(Relaxed) {
+                deaths += 1;
+                *replica = spawn_next(i + 1);
+            }
+        }
+    }
+    deaths
+}
+
+/// Ends the killing, also when the test fails.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Relaxed);
+    }
+}
+
+/// Minimizes while replicas die, and looks at each iteration's gradient.
+fn counts_every_example_once(seed: u64) {
+    let hosts = Hosts::new(2, 1 + REPLICAS);
+    let _ps = [hosts.start("ps", 0), hosts.start("ps", 1)];
+    let worker = hosts.start("worker", 0);
+    let model = Model::new(0);
+    let stop = AtomicBool::new(false);
+    let (outcome, deaths) = std::thread::scope(|scope| {
+        let stops = Stops(&stop);
+        let killer = scope.spawn(|| live_and_die(&hosts, seed, &stop));
+        let coordinator = model.plan.coordinator().options(alone(0));
+        let outcome = coordinator.observe(|progress, session| {
+            let parameters = model.parameters(session)?;
+            let (value, gradient) = model.data.whole(&parameters);
+            let at = format!("iteration {}", progress.iteration);
+            assert_close(&[progress.value], &[value], 1e-12, &at);
+            assert_close(&model.gradient(session)?, &gradient, 1e-12, &at);
+            // On both servers, and not once more.
+            assert_eq!(
+                progress.added,
+                progress.evaluations * 2 * PORTIONS as u64,
+                "{at}"
+            );
+            Ok(())
+        });
+        let outcome = outcome.run(&worker);
+        drop(stops);
+        (outcome, killer.join().unwrap())
+    });
+    let outcome = outcome.unwrap();
+    println!("{deaths} deaths; {outcome:?}");
+    assert!(deaths >= 3, "only {deaths} replicas died");
+    assert!(outcome.progress.handed > outcome.progress.evaluations * PORTIONS as u64);
+    assert_eq!(outcome.end, End::SmallGradient, "{outcome:?}");
+}
+
+#[test]
+fn every_example_counts_once_whoever_dies() {
+    counts_every_example_once(1);
+}
+
+#[test]
+fn every_example_counts_once_whoever_else_dies() {
+    counts_every_example_once(2);
+}
