@@ -37,7 +37,7 @@ usage: cargo xtask <command>
 
   check                 fmt, clippy, tidy (crate arrows, file openings), generated code, docs
   test                  everything CI runs: check, release build, unit tests, the examples,
-                        clusters, conformance, graphs, fuzz smoke, bench smoke
+                        clusters, conformance, graphs, SciPy, fuzz smoke, bench smoke
   conformance [args]    real TensorFlow against `downpour serve` (see conformance/README.md)
   graphs [shapes|variants|gradients|flow|layers|optimizers [args]]
                         our builder's shapes, refusals, gradients and loops beside TensorFlow's
