@@ -190,6 +190,7 @@ function drawPhase(cell, t) {
 
 function tables(s) {
   const whole = n => n.toLocaleString('en');
+  const late = stale => stale.mean === null ? '–' : stale.mean.toFixed(2);
   table($('table-tasks'), [
     { name: 'Task', of: t => t.short }, { name: 'State', draw: drawPhase },
     { name: 'For', number: true, of: t => Format.span(s.now - t.since) }, { name: 'Address', of: t => t.address },
@@ -208,7 +209,15 @@ function tables(s) {
     { name: 'Variable', long: true, of: v => v.name }, { name: 'Task', of: v => v.task },
     { name: 'Type', of: v => v.dtype + (v.shape.length ? ` [${v.shape.join(', ')}]` : '') },
     { name: 'Bytes', number: true, of: v => v.is_initialized ? Format.bytes(v.bytes) : 'no value' }, { name: 'Updates', number: true, of: v => whole(v.updates) },
+    { name: 'Stale', number: true, of: v => late(v.stale) }, { name: 'Worst', number: true, of: v => v.stale.updates ? whole(v.stale.worst) : '–' },
   ], s.variables);
+  $('table-writers').parentElement.hidden = s.writers.length === 0;
+  table($('table-writers'), [
+    { name: 'Updated by', of: w => w.name }, { name: 'In', of: w => w.training || '–' },
+    { name: 'Steps', number: true, of: w => w.clock !== null ? whole(w.clock) : w.training ? 'away' : '–' },
+    { name: 'Updates', number: true, of: w => whole(w.stale.updates) },
+    { name: 'Stale', number: true, of: w => late(w.stale) }, { name: 'Worst', number: true, of: w => w.stale.updates ? whole(w.stale.worst) : '–' },
+  ], s.writers);
   text($('variables-note'), s.variables.length < s.placement.count ? `the largest ${s.variables.length} of ${s.placement.count}` : '');
   table($('table-checkpoints'), [
     { name: 'Checkpoint', long: true, of: c => c.name }, { name: 'Step', number: true, of: c => c.step === null ? '–' : whole(c.step) },

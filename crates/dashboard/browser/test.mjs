@@ -100,6 +100,14 @@ async function live(page) {
   await page.waitForFunction(() => document.querySelectorAll('#chart-staleness .bar').length > 3);
   await page.waitForFunction(() => document.querySelectorAll('#chart-placement .bar').length === 2);
   ok(true, 'variables, staleness and placement are shown');
+  // Both workers, each with updates of which some were late: they do not wait for each other.
+  await page.waitForFunction(() => {
+    const rows = [...document.querySelectorAll('#table-writers tbody tr')].map(r => [...r.cells].map(c => c.textContent));
+    return ['worker:0', 'worker:1'].every(w => rows.some(r => r[0] === w && Number(r[3].replaceAll(',', '')) > 0 && Number(r[4]) > 0 && Number(r[5]) >= Number(r[4])));
+  });
+  ok(true, 'staleness is shown by worker');
+  await page.waitForFunction(() => [...document.querySelectorAll('#table-variables tbody tr')].some(r => Number(r.cells[5].textContent) > 0));
+  ok(true, 'and by variable');
   await page.waitForFunction(() => document.querySelectorAll('#table-checkpoints tbody tr').length > 0);
   ok(true, 'checkpoints are listed');
   await page.waitForFunction(() => document.querySelectorAll('.link.busy').length > 0);

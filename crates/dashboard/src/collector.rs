@@ -202,6 +202,7 @@ impl Collector {
             placement: state::placement(&known.tasks),
             variables: state::variables(&known.tasks),
             staleness: state::staleness(&known.tasks),
+            writers: state::writers(&known.tasks),
             checkpoints: known.checkpoints.clone(),
             events: known.events.iter().cloned().collect(),
             next_sample: known.samples.next(),

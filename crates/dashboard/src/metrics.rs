@@ -2,7 +2,8 @@
 
 use crate::state::short;
 use crate::task::{TaskPhase, WatchedTask};
-use downpour_wire::control::TaskReport;
+use downpour_wire::control::{ReplicaReport, StalenessReport, TaskReport, TrainingReport};
+use downpour_wire::replicas::trained;
 use std::fmt::Write;
 
 /// One metric: name, kind, help and its value in a report.
@@ -187,33 +188,149 @@ fn peers(out: &mut String, alive: &[(&WatchedTask, &TaskReport)]) {
     }
 }
 
+/// Variables, the largest, of which a task's staleness is told one by one.
+const MAX_VARIABLES: usize = 200;
+
 fn staleness(out: &mut String, alive: &[(&WatchedTask, &TaskReport)]) {
-    const NAME: &str = "downpour_update_staleness";
+    const TASK: &str = "downpour_update_staleness";
+    const WORKER: &str = "downpour_worker_update_staleness";
+    const REPLICA: &str = "downpour_replica_update_staleness";
     head(
         out,
-        NAME,
+        TASK,
         "histogram",
         "Updates of others between a step's read of a variable and its own update.",
     );
     for (task, report) in alive {
-        let mut sum = 0.0;
-        let mut total = 0;
-        for (i, count) in report.staleness.iter().enumerate() {
-            total += count;
-            let from = report.staleness_from.get(i).copied().unwrap_or(0);
-            // Of a wide class the least is known.
-            sum += from as f64 * *count as f64;
-            let bound = match report.staleness_from.get(i + 1) {
-                Some(next) => (next.saturating_sub(1)).to_string(),
-                None => "+Inf".to_owned(),
-            };
-            let labels = format!("{},le=\"{bound}\"", labels(task));
-            line(out, &format!("{NAME}_bucket"), &labels, total as f64);
+        let (from, counts) = (&report.staleness_from, &report.staleness);
+        histogram(out, TASK, &labels(task), from, counts, None);
+    }
+    head(
+        out,
+        WORKER,
+        "histogram",
+        "The same by the task whose steps they were.",
+    );
+    for (task, report) in alive {
+        for writer in &report.writers {
+            let worker = escaped(&short(&writer.task));
+            let labels = format!("{},worker=\"{worker}\"", labels(task));
+            if let Some(s) = &writer.staleness {
+                let from = &report.staleness_from;
+                histogram(out, WORKER, &labels, from, &s.classes, Some(s.total));
+            }
         }
-        if !report.staleness.is_empty() {
-            line(out, &format!("{NAME}_sum"), &labels(task), sum);
-            line(out, &format!("{NAME}_count"), &labels(task), total as f64);
+    }
+    head(
+        out,
+        REPLICA,
+        "histogram",
+        "Updates of others between a replica's fetch and its push.",
+    );
+    replicas(alive, |labels, training, replica| {
+        if let Some(s) = &replica.staleness {
+            let from = &training.classes_from;
+            histogram(out, REPLICA, labels, from, &s.classes, Some(s.total));
         }
+    });
+    const CLOCK: &str = "downpour_replica_steps";
+    head(
+        out,
+        CLOCK,
+        "gauge",
+        "Steps of a replica that takes part and that the parameter servers have.",
+    );
+    replicas(alive, |labels, _, replica| {
+        if replica.takes_part {
+            line(out, CLOCK, labels, replica.clock as f64);
+        }
+    });
+    variables(out, alive);
+}
+
+/// Mean and worst by variable: what replicas say of those that they train, what the task measured of others.
+fn variables(out: &mut String, alive: &[(&WatchedTask, &TaskReport)]) {
+    type Of = fn(&StalenessReport) -> u64;
+    let trained = trained(alive.iter().map(|(_, report)| *report));
+    let kinds: [(&str, &str, &str, Of); 3] = [
+        (
+            "downpour_variable_measured_updates_total",
+            "counter",
+            "Updates of a variable whose staleness is known.",
+            |s| s.updates,
+        ),
+        (
+            "downpour_variable_staleness_total",
+            "counter",
+            "Their staleness, added up.",
+            |s| s.total,
+        ),
+        (
+            "downpour_variable_worst_staleness",
+            "gauge",
+            "The largest.",
+            |s| s.worst,
+        ),
+    ];
+    for (name, kind, help, value) in kinds {
+        head(out, name, kind, help);
+        for (task, report) in alive {
+            for v in report.variables.iter().take(MAX_VARIABLES) {
+                let own = v.staleness.as_ref();
+                let known = trained.get(v.name.as_str()).or(own);
+                let Some(known) = known.filter(|s| s.updates > 0) else {
+                    continue;
+                };
+                let labels = format!("{},variable=\"{}\"", labels(task), escaped(&v.name));
+                line(out, name, &labels, value(known) as f64);
+            }
+        }
+    }
+}
+
+/// Goes through all replicas, with their labels.
+fn replicas(
+    alive: &[(&WatchedTask, &TaskReport)],
+    mut each: impl FnMut(&str, &TrainingReport, &ReplicaReport),
+) {
+    for (task, report) in alive {
+        for training in &report.trainings {
+            for (number, replica) in training.replicas.iter().enumerate() {
+                let name = escaped(&training.name);
+                let own = labels(task);
+                let labels = format!("{own},training=\"{name}\",replica=\"{number}\"");
+                each(&labels, training, replica);
+            }
+        }
+    }
+}
+
+/// One histogram; `sum` if it is known better than by the classes.
+fn histogram(
+    out: &mut String,
+    name: &str,
+    labels: &str,
+    from: &[u64],
+    counts: &[u64],
+    sum: Option<u64>,
+) {
+    let mut least = 0.0;
+    let mut total = 0u64;
+    for (i, count) in counts.iter().enumerate() {
+        total = total.saturating_add(*count);
+        // Of a wide class the least is known.
+        least += from.get(i).copied().unwrap_or(0) as f64 * *count as f64;
+        let bound = match from.get(i + 1) {
+            Some(next) => next.saturating_sub(1).to_string(),
+            None => "+Inf".to_owned(),
+        };
+        let labels = format!("{labels},le=\"{bound}\"");
+        line(out, &format!("{name}_bucket"), &labels, total as f64);
+    }
+    if !counts.is_empty() {
+        let sum = sum.map_or(least, |sum| sum as f64);
+        line(out, &format!("{name}_sum"), labels, sum);
+        line(out, &format!("{name}_count"), labels, total as f64);
     }
 }
 
@@ -238,10 +355,18 @@ fn line(out: &mut String, name: &str, labels: &str, value: f64) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use downpour_wire::control::StepCounts;
+    use downpour_wire::control::{StepCounts, VariableReport, WriterReport};
 
     #[test]
     fn figures_are_in_the_text_format_and_names_cannot_break_it() {
+        let staleness = || {
+            Some(StalenessReport {
+                updates: 5,
+                total: 14,
+                worst: 8,
+                classes: vec![3, 2],
+            })
+        };
         let mut task = WatchedTask::new("a\"b\\c\nd".into(), "h:1".into(), 0.0);
         task.heard(
             Ok(TaskReport {
@@ -252,6 +377,27 @@ mod tests {
                 }),
                 staleness: vec![3, 2],
                 staleness_from: vec![0, 1],
+                writers: vec![WriterReport {
+                    task: "/job:worker/replica:0/task:7".into(),
+                    staleness: staleness(),
+                }],
+                trainings: vec![TrainingReport {
+                    name: "down\"pour".into(),
+                    variables: vec!["w".into()],
+                    replicas: vec![
+                        ReplicaReport {
+                            takes_part: true,
+                            clock: 9,
+                            staleness: staleness(),
+                        },
+                        ReplicaReport::default(),
+                    ],
+                    classes_from: vec![0, 1],
+                }],
+                variables: vec![VariableReport {
+                    name: "w".into(),
+                    ..Default::default()
+                }],
                 ..Default::default()
             }),
             1.0,
@@ -266,6 +412,11 @@ mod tests {
             "downpour_update_staleness_bucket{task=\"a\\\"b\\\\c\\nd\",le=\"0\"} 3",
             "downpour_update_staleness_bucket{task=\"a\\\"b\\\\c\\nd\",le=\"+Inf\"} 5",
             "downpour_update_staleness_count{task=\"a\\\"b\\\\c\\nd\"} 5",
+            "downpour_worker_update_staleness_bucket{task=\"a\\\"b\\\\c\\nd\",worker=\"worker:7\",le=\"0\"} 3",
+            "downpour_worker_update_staleness_sum{task=\"a\\\"b\\\\c\\nd\",worker=\"worker:7\"} 14",
+            "downpour_replica_update_staleness_count{task=\"a\\\"b\\\\c\\nd\",training=\"down\\\"pour\",replica=\"0\"} 5",
+            "downpour_replica_steps{task=\"a\\\"b\\\\c\\nd\",training=\"down\\\"pour\",replica=\"0\"} 9",
+            "downpour_variable_worst_staleness{task=\"a\\\"b\\\\c\\nd\",variable=\"w\"} 8",
         ] {
             assert!(text.lines().any(|l| l == wanted), "no {wanted} in\n{text}");
         }

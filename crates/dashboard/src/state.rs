@@ -3,12 +3,15 @@
 
 use crate::files::Checkpoint;
 use crate::task::{Rates, TaskPhase, WatchedTask};
-use downpour_wire::control::{StepCounts, TaskReport};
+use downpour_wire::control::{StalenessReport, StepCounts, TaskReport};
+use downpour_wire::replicas::{self, trained};
 use serde::Serialize;
 use std::collections::BTreeMap;
 
 /// Variables that are listed; the largest.
 const MAX_VARIABLES: usize = 200;
+/// Workers and replicas that are listed.
+const MAX_WRITERS: usize = 200;
 /// Links that are listed; the busiest.
 const MAX_LINKS: usize = 400;
 
@@ -26,6 +29,7 @@ pub(crate) struct StateShown {
     pub(crate) placement: Placement,
     pub(crate) variables: Vec<VariableShown>,
     pub(crate) staleness: Staleness,
+    pub(crate) writers: Vec<WriterShown>,
     pub(crate) checkpoints: Vec<Checkpoint>,
     pub(crate) events: Vec<EventShown>,
     /// What the other parts of the API have by now.
@@ -114,6 +118,37 @@ pub(crate) struct VariableShown {
     pub(crate) bytes: u64,
     pub(crate) updates: u64,
     pub(crate) is_initialized: bool,
+    pub(crate) stale: Stale,
+}
+
+/// How many updates late updates were.
+#[derive(Serialize, Default)]
+pub(crate) struct Stale {
+    pub(crate) updates: u64,
+    /// Nothing if nothing was measured.
+    pub(crate) mean: Option<f64>,
+    pub(crate) worst: u64,
+}
+
+impl From<&StalenessReport> for Stale {
+    fn from(report: &StalenessReport) -> Stale {
+        Stale {
+            updates: report.updates,
+            mean: report.mean(),
+            worst: report.worst,
+        }
+    }
+}
+
+/// Whoever updates variables.
+#[derive(Serialize)]
+pub(crate) struct WriterShown {
+    /// `worker:0`, or `replica 0` of a training with a table of its replicas.
+    pub(crate) name: String,
+    pub(crate) training: Option<String>,
+    /// A replica's steps; nothing if it takes no part.
+    pub(crate) clock: Option<u64>,
+    pub(crate) stale: Stale,
 }
 
 /// How often updates were so many updates late.
@@ -266,6 +301,7 @@ fn holders(tasks: &[WatchedTask]) -> impl Iterator<Item = (&WatchedTask, &TaskRe
 /// The largest variables.
 pub(crate) fn variables(tasks: &[WatchedTask]) -> Vec<VariableShown> {
     let mut all = Vec::new();
+    let trained = trained(reports(tasks));
     for (task, report) in holders(tasks) {
         let name = short(&task.name);
         all.extend(
@@ -281,6 +317,10 @@ pub(crate) fn variables(tasks: &[WatchedTask]) -> Vec<VariableShown> {
                     bytes: v.bytes,
                     updates: v.updates,
                     is_initialized: v.is_initialized,
+                    stale: match (trained.get(v.name.as_str()), &v.staleness) {
+                        (Some(known), _) | (None, Some(known)) => known.into(),
+                        (None, None) => Stale::default(),
+                    },
                 }),
         );
     }
@@ -289,28 +329,65 @@ pub(crate) fn variables(tasks: &[WatchedTask]) -> Vec<VariableShown> {
     all
 }
 
+/// Whoever updates variables, and how stale that is.
+pub(crate) fn writers(tasks: &[WatchedTask]) -> Vec<WriterShown> {
+    let all = replicas::writers(reports(tasks)).into_iter();
+    let shown = all.take(MAX_WRITERS).map(|w| WriterShown {
+        stale: (&w.staleness).into(),
+        clock: w.clock,
+        name: match &w.replica {
+            Some((_, number)) => format!("replica {number}"),
+            None => short(&w.task),
+        },
+        training: w.replica.map(|(training, _)| training),
+    });
+    shown.collect()
+}
+
+fn reports(tasks: &[WatchedTask]) -> impl Iterator<Item = &TaskReport> {
+    tasks.iter().filter_map(|t| t.report.as_ref())
+}
+
 /// The staleness of all tasks together.
 pub(crate) fn staleness(tasks: &[WatchedTask]) -> Staleness {
     let mut sum = Staleness::default();
-    for report in tasks.iter().filter_map(|t| t.report.as_ref()) {
+    for report in reports(tasks) {
         // Tasks of another version may have other classes; those cannot be added.
         if sum.from.is_empty() {
             sum.from = report.staleness_from.clone();
             sum.counts = vec![0; sum.from.len()];
         }
         if sum.from == report.staleness_from {
-            for (total, n) in sum.counts.iter_mut().zip(&report.staleness) {
-                *total = total.saturating_add(*n);
+            add(&mut sum.counts, &report.staleness);
+        }
+        // Replicas that read and update in different steps measure it themselves.
+        for training in &report.trainings {
+            for replica in training
+                .replicas
+                .iter()
+                .filter_map(|r| r.staleness.as_ref())
+            {
+                if sum.from == training.classes_from {
+                    add(&mut sum.counts, &replica.classes);
+                }
             }
         }
     }
     sum
 }
 
+fn add(sum: &mut [u64], more: &[u64]) {
+    for (total, n) in sum.iter_mut().zip(more) {
+        *total = total.saturating_add(*n);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
-    use downpour_wire::control::{PeerReport, VariableTotals};
+    use downpour_wire::control::{
+        PeerReport, ReplicaReport, TrainingReport, VariableReport, VariableTotals,
+    };
 
     fn task(name: &str, report: TaskReport) -> WatchedTask {
         let mut task = WatchedTask::new(name.into(), "h:1".into(), 0.0);
@@ -370,5 +447,62 @@ mod tests {
         ];
         let placement = placement(&tasks);
         assert_eq!((placement.bytes, placement.imbalance), (80, 2.0));
+    }
+
+    #[test]
+    fn replicas_and_what_they_train_show_what_the_replicas_measured() {
+        let staleness = |updates, total, worst| StalenessReport {
+            updates,
+            total,
+            worst,
+            classes: vec![updates - 1, 1],
+        };
+        let training = TrainingReport {
+            name: "downpour".into(),
+            variables: vec!["w".into()],
+            replicas: vec![ReplicaReport {
+                takes_part: true,
+                clock: 40,
+                staleness: Some(staleness(8, 4, 3)),
+            }],
+            classes_from: vec![0, 1],
+        };
+        let first = TaskReport {
+            trainings: vec![training],
+            staleness: vec![10, 0],
+            staleness_from: vec![0, 1],
+            ..Default::default()
+        };
+        let variable = |name: &str| VariableReport {
+            name: name.into(),
+            staleness: Some(staleness(2, 1, 1)),
+            ..Default::default()
+        };
+        let second = TaskReport {
+            variables: vec![variable("other"), variable("w")],
+            variable_totals: Some(VariableTotals::default()),
+            ..Default::default()
+        };
+        let tasks = [
+            task("/job:ps/task:0", first),
+            task("/job:ps/task:1", second),
+        ];
+        let shown = variables(&tasks);
+        let shown = shown
+            .iter()
+            .map(|v| (v.name.as_str(), v.stale.mean, v.stale.worst));
+        let wanted = [("other", Some(0.5), 1), ("w", Some(0.5), 3)];
+        assert_eq!(shown.collect::<Vec<_>>(), wanted);
+        assert_eq!(staleness_counts(&tasks), [17, 1]);
+        let writers = writers(&tasks);
+        assert_eq!(
+            (writers[0].name.as_str(), writers[0].clock),
+            ("replica 0", Some(40))
+        );
+        assert_eq!(writers[0].stale.updates, 8);
+    }
+
+    fn staleness_counts(tasks: &[WatchedTask]) -> Vec<u64> {
+        super::staleness(tasks).counts
     }
 }

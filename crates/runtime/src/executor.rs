@@ -21,7 +21,7 @@ use crate::kernel::{AsyncOp, Built, Kernel, NodeInfo, OpContext, Outputs, Value}
 use crate::plan::{Kind, Plan, PlanNode};
 use crate::rendezvous::RemoteSource;
 use crate::trace::NodeTrace;
-use crate::{Cancellation, Device, FunctionLibrary, Rendezvous, ResourceManager, Trace};
+use crate::{Cancellation, Device, FunctionLibrary, Rendezvous, ResourceManager, Staleness, Trace};
 use downpour_graph::{Result, Status};
 use downpour_tensor::Tensor;
 use parking_lot::Mutex;
@@ -50,6 +50,8 @@ pub struct StepEnv {
     pub depth: u32,
     /// The session's functions.
     pub functions: Option<Arc<FunctionLibrary>>,
+    /// Counts how stale the updates of whoever asked for the step are.
+    pub writer: Option<Arc<Staleness>>,
 }
 
 impl StepEnv {
@@ -65,6 +67,7 @@ impl StepEnv {
             trace: None,
             depth: 0,
             functions: None,
+            writer: None,
         }
     }
 }

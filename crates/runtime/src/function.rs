@@ -323,6 +323,7 @@ impl Caller {
             trace: parent.trace.clone(),
             depth: parent.depth + 1,
             functions: parent.functions.clone(),
+            writer: parent.writer.clone(),
         };
         Ok(Arc::new(Caller {
             env: Arc::new(env),

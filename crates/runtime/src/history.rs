@@ -20,12 +20,62 @@ pub const STALENESS_FROM: [u64; 20] = [
 /// How often each class of staleness was seen.
 pub type StalenessCounts = [u64; STALENESS_FROM.len()];
 
+/// How stale updates were: those of one variable, or of whoever made them.
+#[derive(Debug, Default)]
+pub struct Staleness {
+    counts: [AtomicU64; STALENESS_FROM.len()],
+    total: AtomicU64,
+    worst: AtomicU64,
+}
+
+impl Staleness {
+    /// An update was so many updates late.
+    pub fn note(&self, stale: u64) {
+        let class = STALENESS_FROM.partition_point(|&from| from <= stale);
+        if let Some(count) = self.counts.get(class.saturating_sub(1)) {
+            count.fetch_add(1, Relaxed);
+        }
+        if stale > 0 {
+            self.total.fetch_add(stale, Relaxed);
+            self.worst.fetch_max(stale, Relaxed);
+        }
+    }
+
+    /// What was noted so far.
+    pub fn facts(&self) -> StalenessFacts {
+        let count = |i: usize| self.counts.get(i).map_or(0, |n| n.load(Relaxed));
+        StalenessFacts {
+            counts: std::array::from_fn(count),
+            total: self.total.load(Relaxed),
+            worst: self.worst.load(Relaxed),
+        }
+    }
+}
+
+/// How stale updates were, at one moment.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct StalenessFacts {
+    /// How often each class of [`STALENESS_FROM`] was seen.
+    pub counts: StalenessCounts,
+    /// Of all updates together.
+    pub total: u64,
+    /// The largest.
+    pub worst: u64,
+}
+
+impl StalenessFacts {
+    /// How many updates were measured.
+    pub fn updates(&self) -> u64 {
+        self.counts.iter().sum()
+    }
+}
+
 /// The history of one variable.
 #[derive(Debug, Default)]
 pub(crate) struct History {
     updates: AtomicU64,
     reads: [AtomicU64; SLOTS],
-    staleness: [AtomicU64; STALENESS_FROM.len()],
+    staleness: Staleness,
 }
 
 impl History {
@@ -38,29 +88,28 @@ impl History {
         }
     }
 
-    /// A step updates the value; called under the variable's lock.
-    pub(crate) fn updated_by(&self, step: u64) {
+    /// A step updates the value; called under the variable's lock. How stale it was, if that is
+    /// known.
+    pub(crate) fn updated_by(&self, step: u64) -> Option<u64> {
         let before = self.updates.fetch_add(1, Relaxed);
         let (slot, name) = self.slot(step);
         let read = slot.load(Relaxed);
         if read >> COUNT_BITS != name {
-            return;
+            return None;
         }
         let stale = pack(0, before).wrapping_sub(pack(0, read)) & COUNT_MASK;
-        let class = STALENESS_FROM.partition_point(|&from| from <= stale);
-        if let Some(count) = self.staleness.get(class.saturating_sub(1)) {
-            count.fetch_add(1, Relaxed);
-        }
+        self.staleness.note(stale);
         // A loop that updates again is late by what came since.
         slot.store(pack(name, before + 1), Relaxed);
+        Some(stale)
     }
 
     pub(crate) fn updates(&self) -> u64 {
         self.updates.load(Relaxed)
     }
 
-    pub(crate) fn staleness(&self) -> StalenessCounts {
-        std::array::from_fn(|i| self.staleness.get(i).map_or(0, |n| n.load(Relaxed)))
+    pub(crate) fn staleness(&self) -> StalenessFacts {
+        self.staleness.facts()
     }
 
     /// The slot of a step, and its name there, which is never that of an empty one.
@@ -82,7 +131,7 @@ mod tests {
     use super::*;
 
     fn seen(history: &History) -> Vec<(u64, u64)> {
-        let counts = history.staleness();
+        let counts = history.staleness().counts;
         let both = STALENESS_FROM.into_iter().zip(counts);
         both.filter(|(_, n)| *n > 0).collect()
     }
@@ -93,10 +142,12 @@ mod tests {
         for step in [5, 6, 7] {
             history.read_by(step);
         }
-        for step in [5, 6, 7] {
-            history.updated_by(step);
+        for (step, stale) in [(5, 0), (6, 1), (7, 2)] {
+            assert_eq!(history.updated_by(step), Some(stale));
         }
         assert_eq!(seen(&history), [(0, 1), (1, 1), (2, 1)]);
+        let facts = history.staleness();
+        assert_eq!((facts.updates(), facts.total, facts.worst), (3, 3, 2));
         assert_eq!(history.updates(), 3);
     }
 
@@ -113,7 +164,7 @@ mod tests {
     #[test]
     fn a_step_that_read_nothing_is_not_measured() {
         let history = History::default();
-        history.updated_by(0);
+        assert_eq!(history.updated_by(0), None);
         history.updated_by(SLOTS as u64);
         history.read_by(3);
         // Takes the slot of step 3.

@@ -32,7 +32,7 @@ pub use function::{
     Callee, Caller, Function, FunctionHandle, FunctionLibrary, call_op, checked_outputs,
 };
 pub use fuse::ScalarOp;
-pub use history::{STALENESS_FROM, StalenessCounts};
+pub use history::{STALENESS_FROM, Staleness, StalenessCounts, StalenessFacts};
 pub use kernel::{AsyncKernel, AsyncOp, Built, Kernel, KernelBuilder, NodeInfo, OpContext, Value};
 pub use plan::{CompileEnv, KernelCache, Plan};
 pub use registry::{Factory, Registration, Registry};

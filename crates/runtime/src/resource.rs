@@ -193,11 +193,14 @@ fn find_in<R: Resource>(container: &Container, name: &str) -> Option<Arc<R>> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::{Cancellation, Device, Extensions, MemoryBudget, Staleness, StepEnv};
+    use downpour_tensor::Tensor;
 
     #[test]
     fn resources_are_shared_by_container_and_name() {
         let m = ResourceManager::new();
-        let a = m.find_or_create("ps", "v", || Ok(Variable::new())).unwrap();
+        let made = || Ok(Variable::with_value(Tensor::scalar(1.0f32)));
+        let a = m.find_or_create("ps", "v", made).unwrap();
         let b = m.find_or_create("ps", "v", || Ok(Variable::new())).unwrap();
         assert!(Arc::ptr_eq(&a, &b));
         assert!(m.find::<Variable>("other", "v").is_none());
@@ -217,13 +220,21 @@ mod tests {
         );
         assert_eq!(m.list(), [("ps".into(), "v".into(), "N10tensorflow3VarE")]);
         a.read_by(7);
-        a.note_update(7);
+        let memory = MemoryBudget {
+            max_tensor_bytes: 8,
+        };
+        let device = Device::cpu("".into(), "ps", 1, 1, memory, Extensions::default());
+        let mut env = StepEnv::new(7, Arc::new(device), Cancellation::new());
+        let writer = Arc::new(Staleness::default());
+        env.writer = Some(writer.clone());
+        a.note_update(&env);
+        assert_eq!(writer.facts().updates(), 1);
         let [(container, name, facts)] = &m.variables()[..] else {
             panic!("{:?}", m.variables());
         };
         assert_eq!((container.as_str(), name.as_str()), ("ps", "v"));
-        assert_eq!((facts.updates, facts.staleness[0]), (1, 1));
-        assert!(!facts.is_initialized && facts.contents.is_none());
+        assert_eq!((facts.updates, facts.staleness.counts[0]), (1, 1));
+        assert!(facts.is_initialized && facts.bytes == 4);
         m.clear("ps");
         assert!(m.find::<Variable>("ps", "v").is_none());
         assert!(!m.remove::<Variable>("ps", "v"));

@@ -3,7 +3,8 @@
 //! count); a writer changes it in place when no snapshot is out, else on a fresh buffer, so a
 //! reader never sees a torn value.
 
-use crate::history::{History, StalenessCounts};
+use crate::executor::StepEnv;
+use crate::history::{History, StalenessFacts};
 use crate::resource::Resource;
 use downpour_graph::Result;
 use downpour_tensor::{DType, Shape, Tensor};
@@ -30,8 +31,8 @@ pub struct VariableFacts {
     pub is_initialized: bool,
     /// How often steps changed it.
     pub updates: u64,
-    /// How stale those steps were, by [`crate::STALENESS_FROM`].
-    pub staleness: StalenessCounts,
+    /// How stale those steps were that had read it before.
+    pub staleness: StalenessFacts,
 }
 
 /// Exclusive access to a variable's tensor.
@@ -80,13 +81,19 @@ impl Variable {
     /// A snapshot for a step, which may update the variable later.
     pub fn read_by(&self, step: u64) -> Option<Tensor> {
         let value = self.value.lock();
-        self.history().read_by(step);
+        // Counters and text are no parameters: who changes them is seldom late, and would hide who is.
+        if value.as_ref().is_some_and(|t| is_parameter(t.dtype())) {
+            self.history().read_by(step);
+        }
         value.clone()
     }
 
     /// Notes that a step changes the value. Called by whoever holds the lock for it.
-    pub fn note_update(&self, step: u64) {
-        self.history().updated_by(step);
+    pub fn note_update(&self, env: &StepEnv) {
+        let stale = self.history().updated_by(env.step_id);
+        if let (Some(stale), Some(writer)) = (stale, &env.writer) {
+            writer.note(stale);
+        }
     }
 
     fn history(&self) -> &History {
@@ -107,7 +114,7 @@ impl Variable {
             bytes,
             is_initialized,
             updates: history.map_or(0, |h| h.updates()),
-            staleness: history.map_or_else(StalenessCounts::default, |h| h.staleness()),
+            staleness: history.map_or_else(StalenessFacts::default, |h| h.staleness()),
         }
     }
 
@@ -157,6 +164,11 @@ impl Variable {
     pub fn update<R>(&self, update: impl FnOnce(&mut Option<Tensor>) -> Result<R>) -> Result<R> {
         update(&mut self.value.lock())
     }
+}
+
+/// Whether gradients are taken for such elements.
+fn is_parameter(dtype: DType) -> bool {
+    dtype.is_floating() || matches!(dtype, DType::Complex64 | DType::Complex128)
 }
 
 impl Resource for Variable {

@@ -14,6 +14,7 @@ mod list_metadata;
 pub mod messages;
 mod op_def;
 mod pieces;
+pub mod replicas;
 mod scan;
 mod shape_proto;
 mod status;

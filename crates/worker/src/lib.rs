@@ -14,7 +14,9 @@ mod roll;
 mod rpc_log;
 mod service;
 mod stats;
+mod trainings;
 mod worker;
+mod writers;
 
 pub use ending::{Ending, Patience, Verdict};
 pub use roll::Attendance;

@@ -2,11 +2,12 @@
 //! here is on the way of a step.
 
 use crate::Worker;
+use crate::trainings::trainings;
 use downpour_net::Task;
-use downpour_runtime::{STALENESS_FROM, VariableFacts};
+use downpour_runtime::{STALENESS_FROM, StalenessFacts, VariableFacts};
 use downpour_wire::control::{
-    DeviceReport, MemberReport, PeerReport, SessionReport, TaskReport, VariableReport,
-    VariableTotals,
+    DeviceReport, MemberReport, PeerReport, SessionReport, StalenessReport, TaskReport,
+    VariableReport, VariableTotals,
 };
 
 /// Most variables that a report names; the largest ones.
@@ -58,19 +59,34 @@ impl Worker {
                 address: address.to_owned(),
             })
             .collect();
-        report_variables(self.config.device.resources.variables(), report);
+        let resources = &self.config.device.resources;
+        let variables = resources.variables();
+        let names = variables.iter().map(|(c, n, _)| (c.as_str(), n.as_str()));
+        report.trainings = trainings(resources, names);
+        report.writers = self.writers.report();
+        report_variables(variables, report);
+    }
+}
+
+/// What is said of the staleness of a variable's or a writer's updates.
+pub(crate) fn staleness(facts: &StalenessFacts, classes: bool) -> StalenessReport {
+    StalenessReport {
+        updates: facts.updates(),
+        total: facts.total,
+        worst: facts.worst,
+        classes: classes.then(|| facts.counts.to_vec()).unwrap_or_default(),
     }
 }
 
 fn report_variables(variables: Vec<(String, String, VariableFacts)>, report: &mut TaskReport) {
     let mut totals = VariableTotals::default();
-    let mut staleness = vec![0; STALENESS_FROM.len()];
+    let mut counts = vec![0; STALENESS_FROM.len()];
     let mut list = Vec::with_capacity(variables.len());
     for (container, name, facts) in variables {
         totals.count += 1;
         totals.bytes += facts.bytes as u64;
         totals.updates += facts.updates;
-        for (sum, n) in staleness.iter_mut().zip(facts.staleness) {
+        for (sum, n) in counts.iter_mut().zip(facts.staleness.counts) {
             *sum += n;
         }
         let (dtype, shape) = match &facts.contents {
@@ -88,6 +104,7 @@ fn report_variables(variables: Vec<(String, String, VariableFacts)>, report: &mu
             bytes: facts.bytes as u64,
             updates: facts.updates,
             is_initialized: facts.is_initialized,
+            staleness: Some(staleness(&facts.staleness, false)),
         });
     }
     // Stable: those of equal size stay in the order of their names.
@@ -95,6 +112,6 @@ fn report_variables(variables: Vec<(String, String, VariableFacts)>, report: &mu
     list.truncate(MAX_VARIABLES);
     report.variables = list;
     report.variable_totals = Some(totals);
-    report.staleness = staleness;
+    report.staleness = counts;
     report.staleness_from = STALENESS_FROM.to_vec();
 }

@@ -8,6 +8,7 @@ use crate::remote_rendezvous::PeerSource;
 use crate::roll::{Attendance, Roll};
 use crate::rpc_log::RpcLog;
 use crate::stats::device_stats;
+use crate::writers::Writers;
 use downpour_graph::{Graph, Result, Status};
 use downpour_net::{
     Canceller, ClusterSpec, Done, GraphOptions, Limits, LocalTask, NewSession, PartialStep, Peers,
@@ -15,7 +16,7 @@ use downpour_net::{
 };
 use downpour_runtime::{
     Cancellation, CompileEnv, Device, FunctionLibrary, KernelCache, Plan, Registry, Rendezvous,
-    Step, StepEnv, Trace,
+    Staleness, Step, StepEnv, Trace,
 };
 use downpour_tensor::Tensor;
 use downpour_wire::control::StepCounts;
@@ -47,6 +48,7 @@ pub struct Worker {
     pub(crate) life: Life,
     pub(crate) log: Arc<RpcLog>,
     roll: Roll,
+    pub(crate) writers: Writers,
 }
 
 /// The machine, and the lock that only [`Life::tell`] takes; beside it, how many runs it knew.
@@ -115,6 +117,8 @@ pub(crate) struct WorkerSession {
     remote: Arc<PeerSource>,
     kernels: KernelCache,
     functions: Arc<FunctionLibrary>,
+    /// Counts how stale its updates are.
+    writer: Arc<Staleness>,
 }
 
 /// A run that the machine knows of and that must now be executed.
@@ -134,6 +138,7 @@ impl Begun {
         let mut env = StepEnv::new(step_id, self.session.device.clone(), cancellation);
         env.functions = Some(self.session.functions.clone());
         env.remote = Some(self.session.remote.clone());
+        env.writer = Some(self.session.writer.clone());
         if let Some(place) = &self.place {
             env.rendezvous = place.clone();
         }
@@ -155,6 +160,7 @@ impl Worker {
             life: Life(Arc::new((Mutex::new(life), StepCounter::default()))),
             log: Arc::default(),
             roll: Roll::default(),
+            writers: Writers::default(),
         }
     }
 
@@ -283,6 +289,7 @@ impl Worker {
                 log: (self.log.clone(), config.clock),
             }),
             kernels: KernelCache::default(),
+            writer: self.writers.of(&session.master_task, &config.name),
         };
         self.life.tell(Event::Open {
             handle: &session.handle,

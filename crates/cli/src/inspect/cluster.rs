@@ -8,6 +8,8 @@ use crate::serve::duration;
 use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use downpour::{ClusterSpec, Definition, Refusal, TaskReport, inspect_task};
+use downpour_wire::control::StalenessReport;
+use downpour_wire::replicas::{trained, writers};
 use serde_json::{Value, json};
 use std::collections::BTreeMap;
 use std::process::ExitCode;
@@ -187,7 +189,7 @@ fn tell(out: &mut Output, asked: &[Asked], most: usize) -> Result<()> {
         ))?;
         tell_variables(out, asked, most)?;
     }
-    Ok(())
+    tell_writers(out, asked)
 }
 
 fn figures(r: &TaskReport) -> Vec<String> {
@@ -233,8 +235,13 @@ fn tell_variables(out: &mut Output, asked: &[Asked], most: usize) -> Result<()> 
         ("SHAPE", Left),
         ("BYTES", Right),
         ("UPDATES", Right),
+        ("STALE", Right),
+        ("WORST", Right),
     ]);
+    let trained = trained(reports(asked));
     for (task, v) in all.iter().take(most) {
+        let own = v.staleness.clone().unwrap_or_default();
+        let stale = trained.get(v.name.as_str()).unwrap_or(&own);
         table.row(vec![
             v.name.clone(),
             (*task).clone(),
@@ -245,6 +252,8 @@ fn tell_variables(out: &mut Output, asked: &[Asked], most: usize) -> Result<()> 
                 false => "no value".to_owned(),
             },
             v.updates.to_string(),
+            mean(stale),
+            worst(stale),
         ]);
     }
     out.line("")?;
@@ -256,6 +265,67 @@ fn tell_variables(out: &mut Output, asked: &[Asked], most: usize) -> Result<()> 
             all.len()
         )),
     }
+}
+
+/// Whose updates came how late.
+fn tell_writers(out: &mut Output, asked: &[Asked]) -> Result<()> {
+    use Align::{Left, Right};
+    let mut table = Table::new(&[
+        ("UPDATED BY", Left),
+        ("IN", Left),
+        ("STEPS", Right),
+        ("UPDATES", Right),
+        ("STALE", Right),
+        ("WORST", Right),
+    ]);
+    for writer in writers(reports(asked)) {
+        let (who, training, steps) = match &writer.replica {
+            Some((training, number)) => {
+                let clock = writer.clock.map(|c| c.to_string());
+                let clock = clock.unwrap_or_else(|| "away".to_owned());
+                (format!("replica {number}"), training.clone(), clock)
+            }
+            None => (short(&writer.task), "-".to_owned(), "-".to_owned()),
+        };
+        table.row(vec![
+            who,
+            training,
+            steps,
+            writer.staleness.updates.to_string(),
+            mean(&writer.staleness),
+            worst(&writer.staleness),
+        ]);
+    }
+    if table.is_empty() {
+        return Ok(());
+    }
+    out.line("")?;
+    out.table(&table)?;
+    out.line("STALE: updates of others between a read and the update computed from it, on average")
+}
+
+fn reports(asked: &[Asked]) -> impl Iterator<Item = &TaskReport> {
+    asked
+        .iter()
+        .filter_map(|(_, _, answer)| answer.as_ref().ok())
+}
+
+fn mean(staleness: &StalenessReport) -> String {
+    let mean = staleness.mean().map(|mean| format!("{mean:.2}"));
+    mean.unwrap_or_else(|| "-".to_owned())
+}
+
+fn worst(staleness: &StalenessReport) -> String {
+    match staleness.updates {
+        0 => "-".to_owned(),
+        _ => staleness.worst.to_string(),
+    }
+}
+
+/// `ps:0` of `/job:ps/replica:0/task:0`.
+fn short(task: &str) -> String {
+    let (job, number) = place(task);
+    format!("{job}:{number}")
 }
 
 fn state(answer: &Result<TaskReport, Refusal>) -> &'static str {
@@ -298,6 +368,20 @@ fn balance(asked: &[Asked]) -> Balance {
 /// Everything, for machines.
 fn document(asked: &[Asked]) -> Value {
     let balance = balance(asked);
+    let trained = trained(reports(asked));
+    let trained: BTreeMap<&str, Value> = trained.iter().map(|(v, s)| (*v, stale(s))).collect();
+    let writers: Vec<Value> = writers(reports(asked))
+        .iter()
+        .map(|w| {
+            let mut writer = json!({"task": w.task, "staleness": stale(&w.staleness)});
+            if let Some((training, number)) = &w.replica {
+                writer["training"] = json!(training);
+                writer["replica"] = json!(number);
+                writer["clock"] = json!(w.clock);
+            }
+            writer
+        })
+        .collect();
     let tasks: Vec<Value> = asked
         .iter()
         .map(|(name, address, answer)| {
@@ -312,7 +396,13 @@ fn document(asked: &[Asked]) -> Value {
     json!({
         "tasks": tasks,
         "variables": {"tasks": balance.holders, "count": balance.count, "bytes": balance.bytes, "imbalance": balance.imbalance},
+        "writers": writers,
+        "trained": trained,
     })
+}
+
+fn stale(s: &StalenessReport) -> Value {
+    json!({"updates": s.updates, "mean": s.mean(), "worst": s.worst})
 }
 
 fn of_report(r: &TaskReport) -> Value {
@@ -345,6 +435,7 @@ fn of_report(r: &TaskReport) -> Value {
         "variables": r.variables.iter().map(|v| json!({
             "container": v.container, "name": v.name, "dtype": v.dtype, "shape": v.shape,
             "bytes": v.bytes, "updates": v.updates, "is_initialized": v.is_initialized,
+            "staleness": v.staleness.as_ref().map(stale),
         })).collect::<Vec<_>>(),
         "staleness": r.staleness_from.iter().zip(&r.staleness).map(|(from, n)| json!({"from": from, "count": n})).collect::<Vec<_>>(),
     })

@@ -7,8 +7,10 @@
 #[allow(dead_code, reason = "shared with other tests")]
 mod process;
 
+use ::downpour::train::{DownpourSgd, GradientDescent, Supervision, global_step};
+use ::downpour::{Graph, Init};
 use process::{Task, downpour, run};
-use serde_json::Value;
+use serde_json::{Value, json};
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::time::{Duration, Instant};
@@ -219,6 +221,92 @@ fn a_cluster_is_inspected_through_any_of_its_tasks() {
     assert_eq!(devices.len(), 1);
     let error = String::from_utf8(out.stderr).unwrap();
     assert!(error.contains("no answer from ps:0"), "{error}");
+}
+
+/// Two replicas, of which the first holds its gradient back while the other pushes three.
+fn pour(worker: &str) {
+    let replica = |number: usize, push_every: u64| {
+        let g = Graph::new();
+        let (step, w) = g.with_device("/job:ps/task:0", || {
+            let w = g.variable("w").init(Init::value(1.0f32)).build();
+            (global_step(&g), w)
+        });
+        let settings = DownpourSgd::new(3, number).in_turn();
+        let settings = settings.fetch_every(push_every).push_every(push_every);
+        let training = settings.minimize(&GradientDescent::new(0.1), &w.square(), &step);
+        let training = training.unwrap();
+        let session = Supervision::new(format!("grpc://{worker}"), &g);
+        let session = session.chief(number == 0).open().unwrap();
+        (training.replica(), session)
+    };
+    let (mut slow, mut slows) = replica(0, 2);
+    let (mut quick, mut quicks) = replica(1, 1);
+    slow.step(&mut slows, &[]).unwrap();
+    for _ in 0..3 {
+        quick.step(&mut quicks, &[]).unwrap();
+    }
+    slow.step(&mut slows, &[]).unwrap();
+}
+
+#[test]
+fn how_stale_updates_are_is_shown_by_replica_and_by_variable() {
+    let pair = Pair::start(&[]);
+    pour(&pair._worker.address());
+    let out = run(&mut downpour(&["inspect", "cluster", &pair.ps.address()]));
+    let text = String::from_utf8(out.stdout).unwrap();
+    let rows: Vec<Vec<&str>> = text
+        .lines()
+        .map(|l| l.split_whitespace().collect())
+        .collect();
+    let has = |row: &[&str]| rows.iter().any(|r| r == row);
+    let head = ["UPDATED", "BY", "IN", "STEPS", "UPDATES", "STALE", "WORST"];
+    assert!(has(&head), "{text}");
+    assert!(
+        has(&["replica", "0", "downpour", "2", "1", "3.00", "3"]),
+        "{text}"
+    );
+    assert!(
+        has(&["replica", "1", "downpour", "3", "3", "0.00", "0"]),
+        "{text}"
+    );
+    assert!(
+        has(&["replica", "2", "downpour", "away", "0", "-", "-"]),
+        "{text}"
+    );
+    // The first value, and four updates of which one was late by three.
+    let w = rows.iter().find(|r| r.first() == Some(&"w")).unwrap();
+    assert_eq!(w[w.len() - 3..], ["5", "0.75", "3"], "{text}");
+
+    let args = ["inspect", "cluster", "--json", &pair.ps.address()];
+    let out = run(&mut downpour(&args));
+    let document: Value = serde_json::from_slice(&out.stdout).unwrap();
+    let first = &document["writers"][0];
+    assert_eq!((&first["replica"], &first["clock"]), (&json!(0), &json!(2)));
+    assert_eq!(document["trained"]["w"]["worst"], 3, "{document}");
+
+    let begin = Instant::now();
+    let state = loop {
+        let state = pair.state();
+        if state["writers"][0]["stale"]["worst"] == 3 {
+            break state;
+        }
+        assert!(begin.elapsed() < LONG, "{state}");
+        std::thread::sleep(Duration::from_millis(100));
+    };
+    assert_eq!(state["writers"][0]["name"], "replica 0");
+    assert_eq!(state["writers"][2]["clock"], Value::Null);
+    let counts = state["staleness"]["counts"].as_array().unwrap();
+    assert_eq!((&counts[0], &counts[3]), (&json!(3), &json!(1)));
+    let (_, metrics) = pair.get("/metrics", &pair.page);
+    for wanted in [
+        "downpour_replica_update_staleness_sum{task=\"ps:0\",training=\"downpour\",replica=\"0\"} 3",
+        "downpour_variable_worst_staleness{task=\"ps:0\",variable=\"w\"} 3",
+    ] {
+        assert!(
+            metrics.lines().any(|l| l == wanted),
+            "no {wanted} in {metrics}"
+        );
+    }
 }
 
 #[test]

@@ -1,7 +1,9 @@
 //! What tasks say of themselves while they are used.
 
 use downpour::train::{GradientDescent, Minimize};
-use downpour::{DType, Graph, Init, LocalCluster, RunningServer, Session, inspect_task};
+use downpour::{
+    DType, Graph, Init, LocalCluster, PartialRun, RunningServer, Session, Tensor, inspect_task,
+};
 use downpour_wire::control::TaskReport;
 use std::time::Duration;
 
@@ -10,6 +12,65 @@ fn report(server: &RunningServer) -> TaskReport {
     let address = server.address().to_string();
     let limit = Duration::from_secs(30);
     runtime.block_on(inspect_task(&address, limit)).unwrap()
+}
+
+/// Two workers whose steps cross: each reads, then the first updates, then the second.
+#[test]
+fn who_updates_late_is_known_by_name() {
+    const ROUNDS: u64 = 5;
+    let cluster = LocalCluster::start(1, 2).unwrap();
+    let ps = &cluster.ps()[0];
+    let build = |task: usize| {
+        let g = Graph::new();
+        let w = g.with_device("/job:ps/task:0", || {
+            g.variable("w").init(Init::value(0.0f32)).build()
+        });
+        g.with_device(&format!("/job:worker/task:{task}"), || {
+            // Reads, waits for what the test sends, and updates.
+            let go = g.placeholder("go", DType::Float, ());
+            let read = w.read();
+            let update = w.assign_add(&(&read * 0.0 + &go));
+            let done = g.with_control(&[update], || go.identity());
+            (g.clone(), read, go, done)
+        })
+    };
+    let all = [0, 1].map(build);
+    let sessions = [0, 1].map(|i| Session::new(&cluster.workers()[i], &all[i].0).unwrap());
+    sessions[0].run(&all[0].0.initialize_variables()).unwrap();
+    for _ in 0..ROUNDS {
+        // The second's step is begun: it has read, and lacks what it waits for.
+        let (_, read, go, done) = &all[1];
+        let fetches = [read.clone(), done.clone()];
+        let late = PartialRun::new(&sessions[1], &[go.clone()], &fetches).unwrap();
+        late.step(&[], &fetches[..1]).unwrap();
+        let (_, _, go_first, done_first) = &all[0];
+        let step = sessions[0].step().feed(go_first, 1.0f32);
+        step.fetch(done_first).unwrap();
+        late.step(&[(go, Tensor::scalar(1.0f32))], &fetches[1..])
+            .unwrap();
+    }
+    let report = report(ps);
+    let found: Vec<_> = report
+        .writers
+        .iter()
+        .map(|w| {
+            let s = w.staleness.clone().unwrap();
+            (w.task.as_str(), s.updates, s.total, s.worst)
+        })
+        .collect();
+    let names = [
+        "/job:worker/replica:0/task:0",
+        "/job:worker/replica:0/task:1",
+    ];
+    assert_eq!(
+        found,
+        [(names[0], ROUNDS, 0, 0), (names[1], ROUNDS, ROUNDS, 1)]
+    );
+    let stale = report.variables[0].staleness.clone().unwrap();
+    assert_eq!(
+        (stale.updates, stale.total, stale.worst),
+        (2 * ROUNDS, ROUNDS, 1)
+    );
 }
 
 #[test]
@@ -58,6 +119,14 @@ fn tasks_know_their_steps_variables_and_peers() {
     // A worker alone finds its variables as it read them.
     assert_eq!(at_ps.staleness[0], STEPS);
     assert_eq!(at_ps.staleness.iter().sum::<u64>(), STEPS);
+    // By variable, and by whose steps they were.
+    let stale = variable.staleness.clone().unwrap();
+    assert_eq!((stale.updates, stale.total, stale.worst), (STEPS, 0, 0));
+    let [writer] = &at_ps.writers[..] else {
+        panic!("{:?}", at_ps.writers);
+    };
+    assert_eq!(writer.task, at_worker.task);
+    assert_eq!(writer.staleness.clone().unwrap().updates, STEPS);
     assert_eq!(at_ps.guests.len(), 1);
     assert_eq!(at_ps.guests[0].master, at_worker.task);
 

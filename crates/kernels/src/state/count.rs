@@ -28,7 +28,7 @@ fn count_up_to(b: &KernelBuilder<'_>) -> Result<Built> {
             if count >= limit {
                 return Err(Status::out_of_range(format!("Reached limit of {limit}")));
             }
-            variable.note_update(ctx.env().step_id);
+            variable.note_update(ctx.env());
             let next = int_tensor(tensor.dtype(), vec![count + 1], Shape::scalar())?;
             Ok(std::mem::replace(tensor, next))
         })?;

@@ -51,7 +51,7 @@ impl Door {
         let mut guard = variable.lock();
         let tensor = guard.as_mut().ok_or_else(|| uninitialized(ctx, 0))?;
         update(ctx, tensor)?;
-        variable.note_update(ctx.env().step_id);
+        variable.note_update(ctx.env());
         drop(guard);
         self.finish(ctx);
         Ok(())

@@ -111,7 +111,7 @@ fn assign(b: &KernelBuilder<'_>) -> Result<Built> {
                     value.shape()
                 )));
             }
-            variable.note_update(ctx.env().step_id);
+            variable.note_update(ctx.env());
             *old = Some(value);
             Ok(())
         })?;

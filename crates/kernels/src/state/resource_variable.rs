@@ -212,7 +212,7 @@ fn assign_variable(b: &KernelBuilder<'_>) -> Result<Built> {
                     )));
                 }
             }
-            variable.note_update(ctx.env().step_id);
+            variable.note_update(ctx.env());
             *old = Some(value);
             Ok(())
         })

@@ -50,7 +50,8 @@ impl Parts {
     ) -> Result<Parts> {
         let g = loss.graph();
         let (table, ways) = g.with_scope("downpour", || {
-            let table = Table::new(g, global_step, settings.replicas);
+            let trained: Vec<&str> = pairs.iter().map(|(_, v)| v.name()).collect();
+            let table = Table::new(g, global_step, settings.replicas, &trained);
             let first = table.read_first();
             let ways = g.with_control(&first, || pairs.iter().map(|p| way(p, settings)).collect());
             (table, ways)

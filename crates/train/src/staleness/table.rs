@@ -2,16 +2,18 @@
 //! were. A few vectors of one number for each replica, all on the task that counts the steps.
 //!
 //! A push changes a replica's own row by atomic scatter operations; who comes, begins or goes takes a
-//! lock for it. Nothing of it is saved: replicas enter anew after a loss.
+//! lock for it. Nothing of it is saved: replicas enter anew after a loss. Its columns have the names by
+//! which the task knows the table again when it reports (`wire::replicas`).
 
 use super::view::{PARKED, View};
 use downpour_build::{
     AttrList, AttrValue, DType, Graph, Init, Operation, Output, Result, Status, Tensor, Variable,
 };
 use downpour_client::{Run, Session};
+use downpour_wire::replicas;
 
 /// The least staleness of each class in which a replica's updates are counted.
-pub const CLASSES: [u64; 12] = [0, 1, 2, 3, 4, 6, 8, 12, 16, 32, 64, 128];
+pub const CLASSES: [u64; 20] = replicas::CLASSES_FROM;
 
 /// What an update of a replica that was given up begins its error with.
 pub(crate) const EXPELLED: &str = "this replica was given up";
@@ -67,7 +69,7 @@ pub(crate) struct Table {
 
 impl Table {
     /// Builds it for so many replicas, beside the count of steps.
-    pub(crate) fn new(g: &Graph, version: &Variable, replicas: usize) -> Table {
+    pub(crate) fn new(g: &Graph, version: &Variable, count: usize, trained: &[&str]) -> Table {
         let home = version.handle().operation();
         let fed = |name: &str| g.placeholder(name, DType::Int64, [1]);
         let (who, life) = (fed("who"), fed("life"));
@@ -79,10 +81,15 @@ impl Table {
                 column.trainable(false).saved(false).build()
             };
             let (clocks, lives) = (
-                column("clocks", replicas, PARKED),
-                column("lives", replicas, 0),
+                column(replicas::CLOCKS, count, PARKED),
+                column("replica_lives", count, 0),
             );
-            let beats = column("beats", replicas, 0);
+            let beats = column("replica_beats", count, 0);
+            let names = g
+                .variable(replicas::VARIABLES)
+                .trainable(false)
+                .saved(false);
+            names.init(Init::value(trained.to_vec())).build();
             let one = g.constant([1i64]);
             let beat = scatter(&beats, "Add", &who, &one);
             let enter = g.group(
@@ -116,10 +123,10 @@ impl Table {
             });
             Table {
                 reads: [version.read(), clocks.read(), lives.read(), beats.read()],
-                updates: column("updates", replicas, 0),
-                total: column("total", replicas, 0),
-                worst: column("worst", replicas, 0),
-                classes: column("classes", replicas * CLASSES.len(), 0),
+                updates: column(replicas::UPDATES, count, 0),
+                total: column(replicas::TOTAL, count, 0),
+                worst: column(replicas::WORST, count, 0),
+                classes: column(replicas::CLASSES, count * CLASSES.len(), 0),
                 version: version.clone(),
                 clocks,
                 lives,

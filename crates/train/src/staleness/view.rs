@@ -1,7 +1,6 @@
 //! The table of replicas as it was at one moment: a plain value.
 
-/// What the clock of a replica is that takes no part: absent, or waiting to begin.
-pub(crate) const PARKED: i64 = i64::MAX;
+pub(crate) use downpour_wire::replicas::PARKED;
 
 /// The model's version and the replicas' clocks, as read before the model itself.
 ///

@@ -65,6 +65,60 @@ pub struct TaskReport {
     /// All tasks of its cluster, itself among them.
     #[prost(message, repeated, tag = "17")]
     pub members: ::prost::alloc::vec::Vec<MemberReport>,
+    /// The same by whose steps they were; classes as in `staleness_from`.
+    #[prost(message, repeated, tag = "18")]
+    pub writers: ::prost::alloc::vec::Vec<WriterReport>,
+    /// Trainings whose replicas keep a table here.
+    #[prost(message, repeated, tag = "19")]
+    pub trainings: ::prost::alloc::vec::Vec<TrainingReport>,
+}
+/// How many updates of others came between a read and the update that was computed from it.
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct StalenessReport {
+    /// Updates of which it is known.
+    #[prost(uint64, tag = "1")]
+    pub updates: u64,
+    /// Of all of them together.
+    #[prost(uint64, tag = "2")]
+    pub total: u64,
+    #[prost(uint64, tag = "3")]
+    pub worst: u64,
+    /// How often each class was seen.
+    #[prost(uint64, repeated, tag = "4")]
+    pub classes: ::prost::alloc::vec::Vec<u64>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct WriterReport {
+    /// The task whose master ran the steps.
+    #[prost(string, tag = "1")]
+    pub task: ::prost::alloc::string::String,
+    #[prost(message, optional, tag = "2")]
+    pub staleness: ::core::option::Option<StalenessReport>,
+}
+/// Replicas that read and update in different steps, and say with each update what they had read.
+#[derive(Clone, PartialEq, ::prost::Message)]
+pub struct TrainingReport {
+    /// The scope of its table.
+    #[prost(string, tag = "1")]
+    pub name: ::prost::alloc::string::String,
+    /// What each update changes.
+    #[prost(string, repeated, tag = "2")]
+    pub variables: ::prost::alloc::vec::Vec<::prost::alloc::string::String>,
+    #[prost(message, repeated, tag = "3")]
+    pub replicas: ::prost::alloc::vec::Vec<ReplicaReport>,
+    /// The least staleness of each class.
+    #[prost(uint64, repeated, tag = "4")]
+    pub classes_from: ::prost::alloc::vec::Vec<u64>,
+}
+#[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
+pub struct ReplicaReport {
+    #[prost(bool, tag = "1")]
+    pub takes_part: bool,
+    /// Its steps that the parameter servers have; 0 of one that takes no part.
+    #[prost(uint64, tag = "2")]
+    pub clock: u64,
+    #[prost(message, optional, tag = "3")]
+    pub staleness: ::core::option::Option<StalenessReport>,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct MemberReport {
@@ -140,6 +194,9 @@ pub struct VariableReport {
     pub updates: u64,
     #[prost(bool, tag = "7")]
     pub is_initialized: bool,
+    /// Without classes.
+    #[prost(message, optional, tag = "8")]
+    pub staleness: ::core::option::Option<StalenessReport>,
 }
 #[derive(Clone, Copy, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct VariableTotals {

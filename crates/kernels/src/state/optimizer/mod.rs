@@ -243,7 +243,7 @@ fn optimizer(b: &KernelBuilder<'_>, checks: &'static [Check], pass: Pass) -> Res
         }
         drop(application);
         for variable in &variables {
-            variable.note_update(ctx.env().step_id);
+            variable.note_update(ctx.env());
         }
         drop(locked);
         layout.door.finish(ctx);
