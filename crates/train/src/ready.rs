@@ -2,6 +2,7 @@
 //! these belong together. Without that word a worker could begin on parts of different ages, while
 //! the chief is still restoring the others.
 
+use crate::shards::Era;
 use downpour_build::{Graph, Init, Operation, Output, Result, Status, Variable};
 use downpour_client::Session;
 
@@ -54,12 +55,15 @@ impl Ready {
 
     /// The chief's word that the values belong together.
     pub(crate) fn give_word(&self, session: &Session) -> Result<()> {
+        // What is not saved, the era among it, has its first value again.
+        Era::begin(session.graph(), session)?;
         session.run(&self.give)
     }
 
     /// From now on the values may be of different ages.
     pub(crate) fn take_word_back(&self, session: &Session) -> Result<()> {
-        session.run(&self.take_back)
+        session.run(&self.take_back)?;
+        Era::begin(session.graph(), session)
     }
 
     /// What is missing before training may begin.

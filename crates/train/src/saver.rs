@@ -392,6 +392,14 @@ fn save_op(g: &Graph, filename: &Output, shards: &BTreeMap<String, Vec<Variable>
         .inputs(&[filename.clone(), g.constant("_temp/part")])
         .output();
     let (mut parts, mut written) = (Vec::new(), Vec::new());
+    // Books of data are text. They are read before the model, which then has all that they call done.
+    let is_text = |v: &Variable| v.dtype() == DType::String;
+    let texts = shards.values().flatten().filter(|v| is_text(v));
+    let texts: Vec<Operation> = texts.map(|v| v.value().operation()).collect();
+    let value = |v: &Variable| match texts.is_empty() || is_text(v) {
+        true => v.value().clone(),
+        false => g.with_control(&texts, || v.read()),
+    };
     for (i, (device, variables)) in shards.iter().enumerate() {
         on_task(g, device, || {
             let part = g
@@ -402,7 +410,7 @@ fn save_op(g: &Graph, filename: &Output, shards: &BTreeMap<String, Vec<Variable>
                 .output();
             let names = variables.iter().map(|v| v.save_name().to_owned()).collect();
             let slices = variables.iter().map(Variable::save_slice).collect();
-            let values: Vec<Output> = variables.iter().map(|v| v.value().clone()).collect();
+            let values: Vec<Output> = variables.iter().map(value).collect();
             let save = g
                 .op("SaveV2")
                 .input(&part)

@@ -46,6 +46,7 @@ pub struct ShardBatches {
     /// Portions all of whose batches were given out, and after how many steps they are pushed.
     unsettled: VecDeque<(u64, Portion)>,
     losses: u64,
+    resets: u64,
 }
 
 impl ShardBatches {
@@ -58,6 +59,7 @@ impl ShardBatches {
             current: None,
             unsettled: VecDeque::new(),
             losses: 0,
+            resets: 0,
         }
     }
 
@@ -80,7 +82,12 @@ impl ShardBatches {
                 return Ok(Some(batch));
             }
             let examples = self.reader.shards().division().examples();
-            match session.on_session(|session| self.reader.ask(session))? {
+            let answer = session.on_session(|session| self.reader.ask(session))?;
+            if self.reader.resets() != self.resets {
+                // What it was given now may be what it has half done.
+                continue;
+            }
+            match answer {
                 Answer::Work(portion) => {
                     let positions = portion.positions(examples, self.seed).collect();
                     self.current = Some((portion, positions));
@@ -106,21 +113,25 @@ impl ShardBatches {
         session.on_session(|session| self.reader.leave(session))
     }
 
-    /// Says which portions are done. When gradients were lost, gives all back that it held.
+    /// Says which portions are done. When gradients were lost, or the model and the books went back
+    /// to a checkpoint, gives all back that it held.
     fn settle(&mut self, session: &mut MonitoredSession, replica: &Replica) -> Result<()> {
-        if replica.losses() != self.losses {
-            self.losses = replica.losses();
-            self.current = None;
-            self.unsettled.clear();
-            session.on_session(|session| self.reader.leave(session))?;
-        }
-        while let Some((steps, portion)) = self.unsettled.front().copied() {
+        loop {
+            if replica.losses() != self.losses || self.reader.resets() != self.resets {
+                self.losses = replica.losses();
+                self.current = None;
+                self.unsettled.clear();
+                session.on_session(|session| self.reader.leave(session))?;
+                self.resets = self.reader.resets();
+            }
+            let Some((steps, portion)) = self.unsettled.front().copied() else {
+                return Ok(());
+            };
             if replica.acknowledged() < steps {
-                break;
+                return Ok(());
             }
             session.on_session(|session| self.reader.done(session, &portion))?;
             self.unsettled.pop_front();
         }
-        Ok(())
     }
 }

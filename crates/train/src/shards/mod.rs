@@ -20,6 +20,6 @@ mod watch;
 pub use books::{Answer, Books, Counts, Done, Holder};
 pub use desk::Desk;
 pub use portion::{Division, Portion, Shuffle};
-pub(crate) use shared::life;
+pub(crate) use shared::{Era, life};
 pub use shared::{Reader, Shards};
 pub use watch::Watch;

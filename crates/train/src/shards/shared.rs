@@ -5,6 +5,10 @@
 //! if another was quicker, it begins again. So there is no process whose loss stops the others, no
 //! message that TensorFlow's protocol does not have, and a parameter server that comes back
 //! resumes the books of the same checkpoint as the model's.
+//!
+//! Books that go back to a checkpoint know less than their readers, and so does the model. Whoever is
+//! about to restore gives the books another era first ([`Era`]); what a reader was given in an
+//! earlier one, it can no longer say is done.
 
 use super::books::{Answer, Books, Done, Holder};
 use super::portion::{Division, Portion};
@@ -45,7 +49,9 @@ pub struct Shards {
     division: Division,
     lease: Duration,
     record: Variable,
+    era: Variable,
     expected: Output,
+    expected_era: Output,
     wanted: Output,
     swapped: Output,
     swap: Operation,
@@ -59,26 +65,45 @@ impl Shards {
         let record = graph.variable(name).absolute().init(Init::value(first));
         let record = record.dtype(DType::String).trainable(false).build();
         let home = record.handle().operation();
-        let place = |what: &str| graph.placeholder(&format!("{name}_{what}"), DType::String, ());
-        let (expected, wanted) = (place("expected"), place("wanted"));
-        let (swapped, swap) = graph.with_colocation(&home, || {
+        let place = |what: &str, dtype| graph.placeholder(&format!("{name}_{what}"), dtype, ());
+        let expected = place("expected", DType::String);
+        let wanted = place("wanted", DType::String);
+        let expected_era = place("expected_era", DType::Int64);
+        let next_era = place("next_era", DType::Int64);
+        let locked = |body: &dyn Fn() -> (Output, Operation)| {
             let mutex = graph
                 .op("MutexV2")
                 .attr("shared_name", format!("{name}/lock").as_str());
             let lock = graph.op("MutexLock").input(&mutex.output()).output();
             graph.with_control(&[lock.operation()], || {
-                let now = record.read();
-                let swapped = now.equal(&expected);
-                let assigned = record.assign(&swapped.select(&wanted, &now));
+                let (value, done) = body();
                 let release = || graph.op("ConsumeMutexLock").input(&lock).build();
-                (swapped, graph.with_control(&[assigned], release))
+                (value, graph.with_control(&[done], release))
             })
+        };
+        let (era, (swapped, swap), (_, enter)) = graph.with_colocation(&home, || {
+            let era = graph.variable(&format!("{name}_era")).absolute();
+            let era = era.init(Init::value(0i64)).trainable(false).saved(false);
+            let era = era.build();
+            let swap = locked(&|| {
+                let now = record.read();
+                let is_now = era.read().equal(&expected_era);
+                let swapped = now.equal(&expected).logical_and(&is_now);
+                let assigned = record.assign(&swapped.select(&wanted, &now));
+                (swapped, assigned)
+            });
+            // Under the lock: a swap of the last era is over before the books change.
+            let enter = locked(&|| (next_era.clone(), era.assign(&next_era)));
+            (era, swap, enter)
         });
+        graph.attach(Era { enter, next_era });
         Shards {
             division,
             lease: Duration::from_secs(10),
             record,
+            era,
             expected,
+            expected_era,
             wanted,
             swapped,
             swap,
@@ -101,6 +126,8 @@ impl Shards {
             },
             watch: Watch::new(self.lease),
             hand: Vec::new(),
+            era: None,
+            resets: 0,
             said: None,
             renewing: None,
         }
@@ -116,37 +143,64 @@ impl Shards {
         Ok(self.read(session)?.1)
     }
 
-    fn read(&self, session: &Session) -> Result<(String, Books)> {
-        let value = session.fetch(self.record.value())?;
+    /// The text, what it says, and its era.
+    fn read(&self, session: &Session) -> Result<(String, Books, i64)> {
+        let step = session.step();
+        let [value, era] = step.fetch_all([self.record.value(), self.era.value()])?;
         let broken = || Status::data_loss(format!("{} holds no text", self.record.name()));
         let text = value.as_strings().ok().and_then(<[_]>::first);
         let text = text.and_then(|t| std::str::from_utf8(t).ok());
         let text = text.ok_or_else(broken)?.to_owned();
         let books = Books::from_text(&text, self.division.clone())?;
-        Ok((text, books))
+        let era = era.scalar_value::<i64>();
+        Ok((
+            text,
+            books,
+            era.map_err(|e| Status::internal(e.to_string()))?,
+        ))
     }
 
-    /// Changes the books as if nobody else did at the same time.
+    /// Changes the books, given with their era, as if nobody else did at the same time. What came of
+    /// it, and in which era.
     pub(crate) fn change<T>(
         &self,
         session: &Session,
-        mut change: impl FnMut(&mut Books) -> T,
-    ) -> Result<T> {
+        mut change: impl FnMut(&mut Books, i64) -> T,
+    ) -> Result<(T, i64)> {
         loop {
-            let (text, mut books) = self.read(session)?;
-            let outcome = change(&mut books);
+            let (text, mut books, era) = self.read(session)?;
+            let outcome = change(&mut books, era);
             let wanted = books.to_text();
             if wanted == text {
-                return Ok(outcome);
+                return Ok((outcome, era));
             }
             let step = session.step().feed(&self.expected, text);
+            let step = step.feed(&self.expected_era, era);
             let step = step.feed(&self.wanted, wanted).target(&self.swap);
             let swapped = step.fetch(&self.swapped)?;
             if swapped.scalar_value::<bool>().unwrap_or(false) {
-                return Ok(outcome);
+                return Ok((outcome, era));
             }
             // Another was quicker: it got on, and so shall we.
         }
+    }
+}
+
+/// How books are told that they will be others than their readers know.
+pub(crate) struct Era {
+    enter: Operation,
+    next_era: Output,
+}
+
+impl Era {
+    /// Begins another era of all books of a graph: what readers know of the last one counts no more.
+    pub(crate) fn begin(graph: &Graph, session: &Session) -> Result<()> {
+        for era in graph.attached::<Era>() {
+            let number = life().cast_signed();
+            let step = session.step().feed(&era.next_era, number);
+            step.target(&era.enter).run()?;
+        }
+        Ok(())
     }
 }
 
@@ -182,8 +236,11 @@ pub struct Reader {
     shards: Shards,
     holder: Holder,
     watch: Watch<Holder>,
-    /// Portions that it knows that it holds.
+    /// Portions that it knows that it holds, since the books had this era.
     hand: Vec<u64>,
+    era: Option<i64>,
+    /// How often the books went back to what they were before.
+    resets: u64,
     /// The portion that it said was done, while it does not know whether that was heard.
     said: Option<u64>,
     renewing: Option<Renewing>,
@@ -193,15 +250,16 @@ impl Reader {
     /// Asks for work, without waiting for any. What silent workers held is taken from them.
     pub fn ask(&mut self, session: &Arc<Session>) -> Result<Answer> {
         self.renew_on(session)?;
-        let (holder, hand, watch) = (self.holder, &self.hand, &mut self.watch);
-        let answer = self.shards.change(session, |books| {
+        let (holder, watch) = (self.holder, &mut self.watch);
+        let (hand, known) = (&self.hand, self.era);
+        let (answer, era) = self.shards.change(session, |books, era| {
             watch.look(books.holders(), Instant::now());
             for silent in watch.silent().into_iter().filter(|h| *h != holder) {
                 books.expire(silent);
             }
-            // Given out in a step whose answer was lost with its session.
+            // Given out in a step whose answer was lost with its session, or in books that are back.
             let mut own = books.held_by(holder);
-            match own.find(|p| !hand.contains(&p.sequence)) {
+            match own.find(|p| known != Some(era) || !hand.contains(&p.sequence)) {
                 Some(portion) => Answer::Work(portion),
                 None => {
                     drop(own);
@@ -209,33 +267,57 @@ impl Reader {
                 }
             }
         })?;
+        self.enter(era);
         if let Answer::Work(portion) = answer {
             self.hand.push(portion.sequence);
         }
         Ok(answer)
     }
 
-    /// Says that a portion is done.
+    /// Says that a portion is done. `Never` if the books have gone back to a checkpoint since it was
+    /// given out, and the model with them.
     pub fn done(&mut self, session: &Arc<Session>, portion: &Portion) -> Result<Done> {
-        let (holder, sequence) = (self.holder, portion.sequence);
+        let (holder, sequence, known) = (self.holder, portion.sequence, self.era);
         let said = self.said.replace(sequence) == Some(sequence);
-        let done = self
-            .shards
-            .change(session, |books| match said && !books.is_open(sequence) {
+        let (done, era) = self.shards.change(session, |books, era| {
+            if known != Some(era) {
+                return Done::Never;
+            }
+            match said && !books.is_open(sequence) {
                 // It was said before, in a step whose answer was lost: not to be counted twice.
                 true => Done::First,
                 false => books.done(holder, sequence),
-            })?;
+            }
+        })?;
         self.said = None;
+        self.enter(era);
         self.hand.retain(|held| *held != sequence);
         Ok(done)
     }
 
     /// Gives back what it holds: others may have it at once.
     pub fn leave(&mut self, session: &Arc<Session>) -> Result<()> {
-        self.hand.clear();
         let holder = self.holder;
-        self.shards.change(session, |books| books.expire(holder))
+        let ((), era) = self
+            .shards
+            .change(session, |books, _| books.expire(holder))?;
+        self.enter(era);
+        self.hand.clear();
+        Ok(())
+    }
+
+    /// How often the books went back to a checkpoint, or began anew, under this reader: what it was
+    /// given before is to be done again, by whomever the books say.
+    pub fn resets(&self) -> u64 {
+        self.resets
+    }
+
+    fn enter(&mut self, era: i64) {
+        if self.era.replace(era).is_some_and(|known| known != era) {
+            self.hand.clear();
+            self.said = None;
+            self.resets += 1;
+        }
     }
 
     /// The next portion, waited for while others work on all that is left. None when all is done,
@@ -291,7 +373,7 @@ impl Renewing {
                 let Some(session) = weak.upgrade().filter(|_| *go_on.lock()) else {
                     return;
                 };
-                let renewed = shards.change(&session, |books| books.renew(holder));
+                let renewed = shards.change(&session, |books, _| books.renew(holder));
                 // The session is lost: the next one renews anew.
                 if renewed.is_err() {
                     return;
