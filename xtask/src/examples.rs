@@ -61,6 +61,11 @@ const RUNS: &[Run] = &[
         bounds: &[at_least("test_accuracy", 0.915)],
     },
     Run {
+        example: "mnist_sandblaster",
+        flags: &["--workers", "4"],
+        bounds: &[at_least("test_accuracy", 0.92)],
+    },
+    Run {
         example: "towers",
         flags: &[],
         bounds: &[at_least("test_accuracy", 0.91)],
