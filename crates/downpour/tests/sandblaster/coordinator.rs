@@ -3,7 +3,7 @@
 use crate::problem::{Model, assert_close};
 use crate::tasks::{Hosts, alone, spawn};
 use downpour::train::sandblaster::{End, Method, Outcome, Sandblaster};
-use downpour::{DType, Draws, Graph, Init, LocalCluster, Output, Session};
+use downpour::{DType, Draws, Graph, Init, LocalCluster, Output, Session, Status};
 use std::cell::RefCell;
 use std::io::{BufRead as _, BufReader};
 use std::time::Duration;
@@ -234,6 +234,41 @@ fn conjugate_gradients_find_the_minimum_by_the_same_commands() {
     assert_close(&found, &[1.0; 6], 1e-8, "the minimum");
     // Three curvatures: hardly more steps than that are needed.
     assert!(outcome.progress.iteration < 30, "{outcome:?}");
+}
+
+#[test]
+fn who_observes_may_end_it_and_another_run_goes_on() {
+    let cluster = LocalCluster::start(2, 2).unwrap();
+    let model = Model::new(0);
+    let mut order = Vec::new();
+    let mut run = |last: u64| {
+        std::thread::scope(|scope| {
+            let replica = scope.spawn(|| {
+                let model = Model::new(1);
+                let replica = model.plan.replica(1).options(alone(1));
+                replica.work(&cluster.workers()[1], |portion, run| {
+                    model.feed(portion, run)
+                })
+            });
+            let coordinator = model.plan.coordinator().options(alone(0));
+            let coordinator = coordinator.observe(|progress, _| {
+                order.push(progress.iteration);
+                match progress.iteration >= last {
+                    true => Err(Status::out_of_range("enough")),
+                    false => Ok(()),
+                }
+            });
+            let outcome = coordinator.run(&cluster.workers()[0]).unwrap();
+            // It leaves, too.
+            assert!(replica.join().unwrap().unwrap().portions > 0);
+            outcome
+        })
+    };
+    let first = run(3);
+    assert_eq!((first.end, first.progress.iteration), (End::Stopped, 3));
+    let second = run(6);
+    assert_eq!((second.end, second.progress.iteration), (End::Stopped, 6));
+    assert_eq!(order, [0, 1, 2, 3, 4, 5, 6]);
 }
 
 #[test]

@@ -6,12 +6,12 @@
 //! written down is given again.
 
 use super::exchange::{END, Merged};
-use super::machine::{Answer, Command, Machine};
+use super::machine::{Answer, Command, End, Machine};
 use super::portions::Portions;
 use super::{Outcome, Plan, Progress};
 use crate::monitored::is_gone;
 use crate::saver::Saver;
-use downpour_build::{Operation, Result, Status};
+use downpour_build::{Code, Operation, Result, Status};
 use downpour_client::{Session, SessionOptions, Target};
 use std::collections::BTreeSet;
 use std::sync::mpsc::{Receiver, RecvTimeoutError, Sender, channel};
@@ -104,8 +104,10 @@ impl<'a> Coordinator<'a> {
         Ok(self)
     }
 
-    /// Is told after the first evaluation and after each iteration; an error ends the run where it
-    /// is, and another run goes on from there.
+    /// Is told after the first evaluation and after each iteration. With `OUT_OF_RANGE` it ends the
+    /// minimization as if it were done ([`End::Stopped`]): the replicas leave. Any other error ends
+    /// only this run, and the replicas wait for another coordinator. Either way another run goes on
+    /// from there.
     pub fn observe(mut self, observer: impl FnMut(&Progress, &Session) -> Result<()> + 'a) -> Self {
         self.observer = Some(Box::new(observer));
         self
@@ -199,20 +201,23 @@ impl<'a> Coordinator<'a> {
             machine.tell(answer);
             self.plan.vectors.write(session, machine.numbers())?;
             let iterated = machine.is_between() && machine.iteration() > 0;
-            if iterated && matches!(command, Command::Pair(_)) {
+            let told = if iterated && matches!(command, Command::Pair(_)) {
                 self.save(session, &machine, false)?;
-                self.tell(session, &machine)?;
+                self.tell(session, &machine)
             } else if before.1 == 0 {
-                self.tell(session, &machine)?;
+                self.tell(session, &machine)
+            } else {
+                Ok(())
+            };
+            match told {
+                Err(e) if e.code == Code::OutOfRange => break,
+                outcome => outcome?,
             }
         }
         self.save(session, &machine, true)?;
         self.plan.exchange.issue(session, self.evaluation, &[END])?;
-        let end = machine
-            .end()
-            .ok_or_else(|| Status::internal("it has not ended"))?;
         Ok(Outcome {
-            end,
+            end: machine.end().unwrap_or(End::Stopped),
             progress: self.progress(&machine),
             losses: self.losses,
         })

@@ -79,6 +79,8 @@ pub enum End {
     Iterations,
     /// Not even along the steepest descent is there a lower point: rounding, or a wrong gradient.
     Stuck,
+    /// Who observes it wanted no more; another run goes on from there.
+    Stopped,
 }
 
 /// Where it is.
