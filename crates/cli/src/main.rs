@@ -48,6 +48,10 @@ enum Command {
     #[command(hide = true)]
     DemoWorker(demo::Worker),
 
+    /// The coordinator or a replica of the demo of Sandblaster
+    #[command(hide = true)]
+    DemoSandblaster(demo::Task),
+
     /// Ends the tasks of a launcher that was killed
     #[command(hide = true)]
     JobGuard(run::Guard),
@@ -84,6 +88,7 @@ fn main() -> ExitCode {
         Command::Run(run) => run.run(),
         Command::Demo(demo) => demo.run(),
         Command::DemoWorker(worker) => worker.run(),
+        Command::DemoSandblaster(task) => task.run(),
         Command::JobGuard(guard) => {
             guard.run();
             Ok(ExitCode::SUCCESS)

@@ -1,10 +1,9 @@
 //! `downpour demo downpour`: the demo's cluster, trained by Downpour SGD. Only what differs from
 //! `demo mnist` is here: the flags, and what a worker does in a step.
 
-use super::Mnist;
+use super::flags::Flags;
 use super::model::Kind;
-use crate::dashboard::DashboardFlags;
-use crate::run::kill;
+use super::{Show, worker_command};
 use clap::Args;
 use downpour::mnist::{Digits, Images};
 use downpour::program::{Report, Worker};
@@ -14,9 +13,7 @@ use downpour::train::{
     DownpourHook, DownpourSgd, DownpourTraining, MonitoredSession, Optimizer, Replica, ShardBatches,
 };
 use downpour::{Output, Result, Status};
-use downpour_launch::TaskName;
 use std::fmt;
-use std::time::Duration;
 
 /// Images of a portion.
 const PORTION: u64 = 1000;
@@ -24,13 +21,8 @@ const PORTION: u64 = 1000;
 /// Flags of `downpour demo downpour`.
 #[derive(Args)]
 pub(crate) struct Downpour {
-    /// Parameter servers
-    #[arg(long, value_name = "N", default_value_t = 2)]
-    ps: u32,
-
-    /// Replicas
-    #[arg(long, value_name = "N", default_value_t = 4)]
-    workers: u32,
+    #[command(flatten)]
+    pub(super) flags: Flags,
 
     #[command(flatten)]
     how: How,
@@ -38,42 +30,21 @@ pub(crate) struct Downpour {
     /// What is trained
     #[arg(long, value_enum, default_value_t = Kind::Softmax)]
     model: Kind,
-
-    /// Updates by all replicas together [default: 8000 for softmax, 2000 for cnn; with --kill, until recovery was seen]
-    #[arg(long, value_name = "N", value_parser = clap::value_parser!(i64).range(1..=1_000_000_000))]
-    steps: Option<i64>,
-
-    /// Kill a task so long after the start, to see recovery: worker:1@3s
-    #[arg(long, value_name = "TASK@TIME", value_parser = kill)]
-    kill: Vec<(TaskName, Duration)>,
-
-    /// Where logs, checkpoints and event files go [default: downpour-runs/downpour-N]
-    #[arg(long)]
-    dir: Option<std::path::PathBuf>,
-
-    /// Show nothing on the way and end with one line of JSON
-    #[arg(long)]
-    json: bool,
-
-    #[command(flatten)]
-    dashboard: DashboardFlags,
 }
 
 impl Downpour {
-    /// The demo that it is.
-    pub(crate) fn mnist(self) -> Mnist {
-        Mnist {
-            ps: self.ps,
-            workers: self.workers,
-            sync: false,
-            backup_workers: 0,
-            model: self.model,
-            steps: self.steps,
-            kill: self.kill,
-            dir: self.dir,
-            json: self.json,
-            dashboard: self.dashboard,
-            downpour: Some(self.how),
+    /// The job that shows it.
+    pub(super) fn show(&self) -> Show {
+        let (ps, workers) = (self.flags.ps, self.flags.workers.unwrap_or(4));
+        let plan = self.flags.plan(self.model.steps(), "step");
+        let mut command = worker_command(self.model, &plan);
+        command.extend(self.how.to_flags());
+        Show {
+            title: super::title(self.model, ps, workers, &self.how.to_string()),
+            name: "downpour",
+            command,
+            counts: vec![("ps", ps), ("worker", workers)],
+            plan,
         }
     }
 }
@@ -110,7 +81,7 @@ impl fmt::Display for How {
 
 impl How {
     /// The same as flags of a worker.
-    pub(crate) fn to_flags(&self) -> Vec<String> {
+    fn to_flags(&self) -> Vec<String> {
         vec![
             "--downpour".to_owned(),
             format!("--fetch-every={}", self.fetch_every),

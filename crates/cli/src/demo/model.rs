@@ -39,7 +39,7 @@ impl Kind {
     }
 
     /// Scores to train with and scores to tell digits by.
-    fn logits(self, g: &Graph, images: &Output) -> (Output, Output) {
+    pub(super) fn logits(self, g: &Graph, images: &Output) -> (Output, Output) {
         match self {
             Kind::Softmax => {
                 let weights = g.variable("weights").shape([PIXELS, 10]);

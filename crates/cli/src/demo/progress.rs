@@ -13,9 +13,10 @@ use std::io::Write as _;
 use std::time::{Duration, Instant};
 
 const PROGRESS: &str = "@progress ";
+const PORTIONS: &str = "@portions ";
 const REPORT: &str = "@report ";
 /// How often a worker says how far it is.
-const EVERY: Duration = Duration::from_millis(200);
+pub(crate) const EVERY: Duration = Duration::from_millis(200);
 /// Most losses that are kept, for the curve.
 const MAX_LOSSES: usize = 4096;
 
@@ -31,6 +32,17 @@ pub(crate) struct Said {
     /// Of the last batch.
     pub(crate) accuracy: f64,
     /// Seconds since this worker's first step.
+    pub(crate) seconds: f64,
+    /// Whether the batch was all the data.
+    #[serde(default)]
+    pub(crate) whole: bool,
+}
+
+/// How many portions of the batch a replica has computed.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+pub(crate) struct Computed {
+    pub(crate) portions: u64,
+    /// Seconds since its first.
     pub(crate) seconds: f64,
 }
 
@@ -88,11 +100,22 @@ impl Hook for Reporter {
                 loss: number(loss)?,
                 accuracy: number(accuracy)?,
                 seconds: self.begin.elapsed().as_secs_f64(),
+                whole: false,
             };
-            say(PROGRESS, &said);
+            say_progress(&said);
         }
         Ok(())
     }
+}
+
+/// Says how far this worker is.
+pub(crate) fn say_progress(said: &Said) {
+    say(PROGRESS, said);
+}
+
+/// Says how many portions this replica has computed.
+pub(crate) fn say_computed(computed: &Computed) {
+    say(PORTIONS, computed);
 }
 
 /// Says what the training came to.
@@ -119,6 +142,8 @@ pub(crate) struct Progress {
 pub(crate) struct Heard {
     /// Each worker's last word and its speed.
     pub(crate) workers: BTreeMap<TaskName, (Said, f64)>,
+    /// Each replica's last word, and portions a second.
+    pub(crate) replicas: BTreeMap<TaskName, (Computed, f64)>,
     /// The furthest.
     pub(crate) last: Option<Said>,
     /// Losses over the steps.
@@ -135,6 +160,10 @@ impl Progress {
         if let Some(text) = line.strip_prefix(PROGRESS) {
             if let Ok(said) = serde_json::from_str::<Said>(text) {
                 self.heard.lock().said(task, said);
+            }
+        } else if let Some(text) = line.strip_prefix(PORTIONS) {
+            if let Ok(computed) = serde_json::from_str::<Computed>(text) {
+                self.heard.lock().computed(task, computed);
             }
         } else if let Some(text) = line.strip_prefix(REPORT)
             && let Ok(report) = serde_json::from_str::<Report>(text)
@@ -170,6 +199,7 @@ impl Heard {
         };
         self.workers.insert(task.clone(), (said, speed));
         let weight = match self.losses.len() {
+            _ if said.whole => 1.0,
             n @ 0..10 => 1.0 / (n + 1) as f64,
             _ => 0.1,
         };
@@ -180,6 +210,17 @@ impl Heard {
             self.losses.pop_front();
         }
         self.losses.push_back((said.step, said.loss));
+    }
+
+    fn computed(&mut self, task: &TaskName, computed: Computed) {
+        let speed = match self.replicas.get(task) {
+            Some((before, _)) if computed.seconds > before.seconds => {
+                let more = computed.portions.saturating_sub(before.portions);
+                more as f64 / (computed.seconds - before.seconds)
+            }
+            _ => computed.portions as f64 / computed.seconds.max(0.2),
+        };
+        self.replicas.insert(task.clone(), (computed, speed));
     }
 
     /// Steps per second of all workers that are at work.
@@ -205,6 +246,7 @@ mod tests {
                 loss: 0.5,
                 accuracy: 0.9,
                 seconds,
+                whole: false,
             };
             let text = serde_json::to_string(&said).unwrap();
             progress.hear(&worker, &format!("{PROGRESS}{text}"));
@@ -215,5 +257,29 @@ mod tests {
         let now = progress.now();
         assert_eq!((now.last.unwrap().step, now.workers[&worker].1), (60, 20.0));
         assert_eq!(progress.reported("test_accuracy"), Some(0.92));
+    }
+
+    #[test]
+    fn what_coordinators_and_replicas_say_is_heard() {
+        let progress = Progress::default();
+        let replica = TaskName::new("worker", 2);
+        for text in [
+            "{\"portions\":4,\"seconds\":2.0}",
+            "{\"portions\":16,\"seconds\":4.0}",
+            "{\"portions\":-1}",
+        ] {
+            progress.hear(&replica, &format!("{PORTIONS}{text}"));
+        }
+        let coordinator = TaskName::new("chief", 0);
+        for loss in [2.0, 1.0] {
+            let text = format!(
+                "{{\"step\":3,\"own\":3,\"loss\":{loss},\"accuracy\":0.5,\"seconds\":1.0,\"whole\":true}}"
+            );
+            progress.hear(&coordinator, &format!("{PROGRESS}{text}"));
+        }
+        let now = progress.now();
+        assert_eq!(now.replicas[&replica].1, 6.0);
+        // Of all the data there is nothing to average.
+        assert_eq!((now.loss, now.last.unwrap().step), (1.0, 3));
     }
 }

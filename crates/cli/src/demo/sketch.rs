@@ -15,6 +15,15 @@ pub(crate) fn thousands(number: f64) -> String {
     out
 }
 
+/// How many a second, with a digit behind the point where that says something.
+pub(crate) fn rate(number: f64) -> String {
+    match number < 10.0 {
+        // No speeds add up to a negative zero.
+        true => format!("{:.1}", number.max(0.0) + 0.0),
+        false => thousands(number),
+    }
+}
+
 /// A bar of this width, so full.
 pub(crate) fn bar(share: f64, width: usize) -> String {
     let share = if share.is_finite() {
@@ -74,6 +83,10 @@ mod tests {
     fn numbers_and_bars() {
         let shown = [0.0, 999.0, 1000.0, 1234567.4].map(thousands);
         assert_eq!(shown, ["0", "999", "1,000", "1,234,567"]);
+        assert_eq!(
+            [-0.0, 3.12, 9.96, 1234.0].map(rate),
+            ["0.0", "3.1", "10.0", "1,234"]
+        );
         assert_eq!(bar(0.5, 4), "██░░");
         assert_eq!((bar(f64::NAN, 2), bar(7.0, 2)), ("░░".into(), "██".into()));
     }

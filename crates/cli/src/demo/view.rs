@@ -3,7 +3,7 @@
 
 use super::Plan;
 use super::progress::{Heard, Progress};
-use super::sketch::{bar, curve, thousands};
+use super::sketch::{bar, curve, rate, thousands};
 use crate::refusal::has_colour;
 use crate::run::console::paint;
 use downpour_launch::{HappeningKind, JobPhase, JobState, Monitor, TaskPhase, TaskRole, TaskState};
@@ -32,6 +32,7 @@ struct Drawn {
     title: String,
     steps: i64,
     time: Option<Duration>,
+    unit: &'static str,
     monitor: Monitor,
     progress: Arc<Progress>,
     colours: bool,
@@ -55,6 +56,7 @@ impl View {
             title: title.to_owned(),
             steps: plan.steps,
             time: plan.time,
+            unit: plan.unit,
             monitor,
             progress,
             colours: has_colour(is_terminal),
@@ -150,11 +152,11 @@ impl Drawn {
     }
 
     fn progress_line(&self, state: &JobState, heard: &Heard) -> Option<String> {
-        let last = heard.last?;
+        let (last, unit) = (heard.last?, self.unit);
         Some(format!(
-            "step {}  {} steps/s  loss {:.4}  accuracy {:.1} %",
+            "{unit} {}  {} {unit}s/s  loss {:.4}  accuracy {:.1} %",
             thousands(last.step as f64),
-            thousands(heard.speed(state)),
+            rate(heard.speed(state)),
             heard.loss,
             heard.accuracy * 100.0
         ))
@@ -168,7 +170,11 @@ impl Drawn {
         ];
         lines.extend(self.training(state, heard, columns));
         lines.push(String::new());
-        let speeds = |task: &TaskState| heard.workers.get(&task.name).map(|(_, speed)| *speed);
+        let speeds = |task: &TaskState| {
+            let steps = heard.workers.get(&task.name).map(|w| (w.1, self.unit));
+            let portions = heard.replicas.get(&task.name).map(|r| (r.1, "portion"));
+            steps.or(portions)
+        };
         for task in state.tasks.iter().take(MAX_TASKS) {
             lines.push(self.task(task, speeds(task), columns));
         }
@@ -221,11 +227,11 @@ impl Drawn {
             JobPhase::Ended | JobPhase::Ending => 1.0,
             _ => share,
         };
-        let width = (columns - 10).min(60);
+        let (width, unit) = ((columns - 10).min(60), self.unit);
         let head = format!(
-            "  step {}{of}   {} steps/s   loss {:.4}   accuracy {:.1} %",
+            "  {unit} {}{of}   {} {unit}s/s   loss {:.4}   accuracy {:.1} %",
             thousands(last.step as f64),
-            thousands(heard.speed(state)),
+            rate(heard.speed(state)),
             heard.loss,
             heard.accuracy * 100.0
         );
@@ -239,12 +245,13 @@ impl Drawn {
         ]
     }
 
-    fn task(&self, task: &TaskState, speed: Option<f64>, columns: usize) -> String {
+    fn task(&self, task: &TaskState, speed: Option<(f64, &str)>, columns: usize) -> String {
         let name = task.name.to_string();
         let mut text = format!("{:<22}", task.address.as_deref().unwrap_or("–"));
         match (task.role, speed) {
-            (TaskRole::Trainer, Some(speed)) if task.phase == TaskPhase::Running => {
-                let _ = write!(text, "{:>7} steps/s  ", thousands(speed));
+            (TaskRole::Trainer, Some((speed, unit))) if task.phase == TaskPhase::Running => {
+                let _ = write!(text, "{:>7} {:<8}", rate(speed), format!("{unit}s/s"));
+                text.push_str("  ");
             }
             (TaskRole::Trainer, _) => text.push_str(&" ".repeat(17)),
             _ => {}

@@ -1,4 +1,4 @@
-//! `downpour demo mnist` as a user meets it. How well it trains is measured with the release program
+//! `downpour demo` as a user meets it. How well it trains is measured with the release program
 //! (`cargo xtask launch`); here it must run, report and refuse.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
@@ -37,10 +37,10 @@ fn a_cluster_trains_together_and_says_how_it_went() {
     assert!(events.any(|name| name.to_string_lossy().starts_with("events.out.tfevents.")));
 }
 
-/// Runs the demo of Downpour SGD; what it ends with.
-fn pour(dir: &Path, args: &[&str]) -> serde_json::Value {
+/// Runs the demo of another method; what it ends with.
+fn other(method: &str, dir: &Path, args: &[&str]) -> serde_json::Value {
     let out = Command::new(env!("CARGO_BIN_EXE_downpour"))
-        .args(["demo", "downpour", "--ps=1", "--json"])
+        .args(["demo", method, "--ps=1", "--json"])
         .args(args)
         .current_dir(dir)
         .env_remove("TF_CONFIG")
@@ -55,7 +55,8 @@ fn pour(dir: &Path, args: &[&str]) -> serde_json::Value {
 #[test]
 fn replicas_pour() {
     let dir = tempfile::tempdir().unwrap();
-    let line = pour(
+    let line = other(
+        "downpour",
         dir.path(),
         &["--workers=2", "--steps=80", "--warm-start=10", "--bound=64"],
     );
@@ -73,9 +74,43 @@ fn replicas_pour() {
 #[test]
 fn a_replica_that_is_killed_while_others_pour_comes_back() {
     let dir = tempfile::tempdir().unwrap();
-    let line = pour(dir.path(), &["--workers=2", "--kill=worker:1@1s"]);
+    let line = other(
+        "downpour",
+        dir.path(),
+        &["--workers=2", "--kill=worker:1@1s"],
+    );
     assert_eq!(line["restarts"].as_f64(), Some(1.0), "{line}");
     assert!(line["portions_again"].as_f64().is_some(), "{line}");
+}
+
+#[test]
+fn a_coordinator_and_replicas_minimize() {
+    let dir = tempfile::tempdir().unwrap();
+    let line = other(
+        "sandblaster",
+        dir.path(),
+        &["--workers=2", "--steps=6", "--images=2000"],
+    );
+    assert_eq!(line["steps"].as_f64(), Some(6.0), "{line}");
+    assert!(line["test_accuracy"].as_f64().unwrap() > 0.7, "{line}");
+    // Each evaluation hands out every portion, the last ones twice.
+    let number = |name: &str| line[name].as_f64().unwrap();
+    assert!(
+        number("portions_handed_out") >= number("portions") * number("evaluations"),
+        "{line}"
+    );
+    let checkpoint = line["checkpoint"].as_str().unwrap();
+    assert!(checkpoint.ends_with("model.ckpt-6"), "{line}");
+}
+
+/// The second coordinator goes on where the first was, and all end well.
+#[test]
+fn a_coordinator_that_is_killed_comes_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = ["--workers=2", "--images=2000", "--kill=chief:0@1500ms"];
+    let line = other("sandblaster", dir.path(), &args);
+    assert_eq!(line["restarts"].as_f64(), Some(1.0), "{line}");
+    assert!(line["test_accuracy"].as_f64().unwrap() > 0.7, "{line}");
 }
 
 #[test]
