@@ -24,6 +24,7 @@ mod methods;
 mod process;
 mod programs;
 mod proto;
+mod sandblaster;
 mod test;
 mod tidy;
 mod trial;
@@ -49,6 +50,7 @@ usage: cargo xtask <command>
   recovery [--only NAME] [--rounds N]
                         how soon a Rust program trains after a loss, beside TensorFlow's: a table
   sandblaster           Sandblaster's L-BFGS beside SciPy's L-BFGS-B, iterate by iterate
+  sandblaster --traffic what its coordinator sends by the model's size, to docs/sandblaster.md
   board                 TensorBoard reads what a Rust program writes: its reader and its server
   programs [NAME [--sync] [--free] [--resource] [--tf] [--data DIR]]
                         one training program on 2 ps and 2 workers; all on both sides, compared
@@ -97,7 +99,7 @@ fn run(args: &[String]) -> Result<()> {
         "methods" => methods::compare(rest).map(|summary| println!("{summary}")),
         "recovery" => trial::recovery(rest).map(|_| ()),
         "board" => trial::board().map(|_| ()),
-        "sandblaster" => trial::sandblaster().map(|_| ()),
+        "sandblaster" => sandblaster::run(rest).map(|_| ()),
         "dashboard" => dashboard::test(rest).map(|_| ()),
         "bench" => bench::run(rest),
         "fuzz" => fuzz::run(rest),

@@ -36,7 +36,7 @@ pub(crate) fn run() -> Result<()> {
         report.step("graphs", || graphs::compare(&[]));
         report.step("inspect", || inspect::run(&[]));
         report.step("board", crate::trial::board);
-        report.step("sandblaster", crate::trial::sandblaster);
+        report.step("sandblaster", || crate::sandblaster::run(&[]));
         report.step("fuzz", fuzz_smoke);
         report.step("bench", bench_smoke);
     }

@@ -5,7 +5,7 @@
 use crate::process::{cargo, root, run, run_summed, target_dir};
 use crate::venv;
 use anyhow::Result;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 /// How soon training goes on after a loss, ours and TensorFlow's; prints a table.
@@ -18,22 +18,29 @@ pub(crate) fn board() -> Result<String> {
     script("board", &venv::ensure_tensorboard()?, &[])
 }
 
-/// Sandblaster's L-BFGS beside SciPy's, iterate by iterate.
-pub(crate) fn sandblaster() -> Result<String> {
-    script("sandblaster", &venv::ensure_scipy()?, &[])
-}
-
 /// Builds the program and runs a script of `conformance/` on it; its last line.
-fn script(name: &str, python: &Path, args: &[String]) -> Result<String> {
-    run(cargo().args(["build", "--package", "downpour-graph-tool"]))?;
+pub(crate) fn script(name: &str, python: &Path, args: &[String]) -> Result<String> {
+    let program = build("dev")?;
     let mut command = Command::new(python);
     command
         .current_dir(root())
         .arg(format!("conformance/{name}.py"))
         .arg("--trial")
-        .arg(target_dir().join("debug").join("downpour-trial"))
+        .arg(program)
         .arg("--work")
         .arg(target_dir().join(name))
         .args(args);
     run_summed(&mut command, name)
+}
+
+/// Builds the program in a profile; where it is.
+pub(crate) fn build(profile: &str) -> Result<PathBuf> {
+    let mut build = cargo();
+    build.args(["build", "--package", "downpour-graph-tool", "--profile"]);
+    run(build.arg(profile))?;
+    let folder = match profile {
+        "dev" => "debug",
+        other => other,
+    };
+    Ok(target_dir().join(folder).join("downpour-trial"))
 }

@@ -2,10 +2,12 @@
 //!
 //! `train TRACE FLAGS…` is one task of a training that never ends and writes down each step
 //! (`recovery.py`); `events DIR` trains a little and writes all that TensorBoard shows
-//! (`tensorboard.py`); `sandblaster FILE` minimizes a problem (`sandblaster.py`).
+//! (`tensorboard.py`); `sandblaster FILE` minimizes a problem (`sandblaster.py`); `traffic
+//! PARAMETERS` measures what a coordinator exchanges (`cargo xtask sandblaster --traffic`).
 
 mod events;
 mod sandblaster;
+mod traffic;
 mod train;
 
 use anyhow::{Context as _, Result, bail};
@@ -17,6 +19,7 @@ fn main() -> Result<()> {
         "train" => train::run(&next("where is the trace?")?, args),
         "events" => events::run(&next("which directory?")?),
         "sandblaster" => sandblaster::run(&next("which problem?")?),
+        "traffic" => traffic::run(&next("how many parameters?")?),
         other => bail!("no program '{other}'"),
     }
 }
