@@ -56,7 +56,7 @@ usage: cargo xtask <command>
                         one training program on 2 ps and 2 workers; all on both sides, compared
   examples [NAME…]      the examples of crates/downpour train to the quality they state
   methods [--smoke|--bounds]
-                        Downpour SGD, Adagrad and synchronous SGD to the same accuracy: docs/methods.md
+                        Downpour SGD, Adagrad, synchronous SGD and L-BFGS to the same accuracy: docs/methods.md
   launch                the demo, and a TensorFlow script under `downpour run`, with tasks killed
   inspect [--only NAME] `downpour inspect` on TensorFlow's files beside TensorFlow
   dashboard [--debug] [--shots DIR]

@@ -43,6 +43,12 @@ const METHODS: &[Method] = &[
         flags: &["--method", "sync-sgd"],
         colour: "#2ca02c",
     },
+    Method {
+        title: "Sandblaster L-BFGS",
+        example: "methods",
+        flags: &["--method", "sandblaster"],
+        colour: "#9467bd",
+    },
 ];
 
 /// What an example ends with: seconds, updates, bytes and test accuracy, again and again.

@@ -10,6 +10,9 @@
     reason = "a program talks to its user"
 )]
 
+#[path = "methods/sandblaster.rs"]
+mod sandblaster;
+
 use downpour::losses::sparse_softmax_cross_entropy;
 use downpour::mnist::{Classifier, Digits, Images, Mnist, PIXELS};
 use downpour::train::shards::{Division, Shards};
@@ -258,26 +261,14 @@ fn moved(workers: &[RunningServer]) -> Result<u64> {
     Ok(bytes)
 }
 
-fn run() -> Result<String> {
-    let args = Args::parse()?;
-    let data = Mnist::shipped()?;
-    let failed = |e: downpour::ServerError| Status::unavailable(e.to_string());
-    let cluster = LocalCluster::start(PS as usize, args.replicas).map_err(failed)?;
-    let stop = AtomicBool::new(false);
-    let world = World {
-        args: &args,
-        data: &data,
-        cluster: &cluster,
-        stop: &stop,
-    };
-    let begin = Instant::now();
-    let curve = std::thread::scope(|scope| {
-        let world = &world;
-        let workers: Vec<_> = (0..args.replicas)
+/// All replicas until the target is reached or the time is over.
+fn by_steps(world: &World<'_>, begin: Instant) -> Result<Vec<Point>> {
+    std::thread::scope(|scope| {
+        let workers: Vec<_> = (0..world.args.replicas)
             .map(|task| scope.spawn(move || world.work(task)))
             .collect();
         let curve = evaluate(world, begin);
-        stop.store(true, Ordering::Relaxed);
+        world.stop.store(true, Ordering::Relaxed);
         for worker in workers {
             match worker.join() {
                 Ok(outcome) => outcome?,
@@ -285,7 +276,28 @@ fn run() -> Result<String> {
             }
         }
         curve
-    })?;
+    })
+}
+
+fn run() -> Result<String> {
+    let args = Args::parse()?;
+    let data = Mnist::shipped()?;
+    let is_sandblaster = args.method == "sandblaster";
+    // Its coordinator is a task of its own.
+    let tasks = args.replicas + usize::from(is_sandblaster);
+    let failed = |e: downpour::ServerError| Status::unavailable(e.to_string());
+    let cluster = LocalCluster::start(PS as usize, tasks).map_err(failed)?;
+    let stop = AtomicBool::new(false);
+    let world = World {
+        args: &args,
+        data: &data,
+        cluster: &cluster,
+        stop: &stop,
+    };
+    let curve = match is_sandblaster {
+        true => sandblaster::train(&world, Instant::now())?,
+        false => by_steps(&world, Instant::now())?,
+    };
     let points: Vec<String> = curve
         .iter()
         .map(|p| format!("[{:.3},{},{},{}]", p.seconds, p.steps, p.bytes, p.accuracy))
