@@ -1,7 +1,7 @@
 //! The launcher and the README's first command, as a test with the release program: the demo on
 //! real MNIST, with and without a task killed on the way, and a TensorFlow script under `run`.
 
-use crate::process::{root, server_binary, target_dir};
+use crate::process::{self, cargo, root, server_binary, target_dir};
 use crate::venv;
 use anyhow::{Context as _, Result, bail};
 use std::io::{BufRead as _, BufReader};
@@ -52,7 +52,44 @@ pub(crate) fn run() -> Result<String> {
         ));
     }
     figures.push(script(&dir)?);
+    figures.push(partitions(&dir)?);
     Ok(figures.join(", "))
+}
+
+/// A program of ours whose replicas are two workers each, as processes under `run`.
+fn partitions(dir: &std::path::Path) -> Result<String> {
+    let mut build = cargo();
+    build.args(["build", "--release", "--package", "downpour"]);
+    process::run(build.args(["--example", "model_parallel"]))?;
+    let flags = ["--partitions", "2", "--steps", "600"];
+    eprintln!(
+        "$ downpour run --ps 2 --workers 4 -- model_parallel {}",
+        flags.join(" ")
+    );
+    let out = Command::new(server_binary())
+        .current_dir(dir)
+        .args(["run", "--ps", "2", "--workers", "4", "--"])
+        .arg(target_dir().join("release/examples/model_parallel"))
+        .args(flags)
+        .stderr(Stdio::inherit())
+        .output()
+        .context("cannot start `downpour run`")?;
+    let text = String::from_utf8_lossy(&out.stdout);
+    if !out.status.success() {
+        bail!("`downpour run` ended with {}: {text}", out.status);
+    }
+    // The chief's figures, each on a line behind its name.
+    let number = |key: &str| {
+        let mut lines = text
+            .lines()
+            .filter_map(|l| l.split_once(&format!("{key}: ")));
+        lines.find_map(|(_, number)| number.trim().parse::<f64>().ok())
+    };
+    let accuracy = number("test_accuracy").with_context(|| format!("no test accuracy: {text}"))?;
+    if accuracy < MIN_RECOVERED || number("partitions") != Some(2.0) {
+        bail!("2 replicas of 2 workers: {text}");
+    }
+    Ok(format!("2 replicas of 2 workers {:.1} %", accuracy * 100.0))
 }
 
 /// The demo's last line.

@@ -22,7 +22,7 @@ use downpour::train::{
     ShardBatches, Supervision, SyncReplicas, global_step,
 };
 use downpour::{
-    Graph, Init, LocalCluster, Output, ReplicaDeviceSetter, Result, RunningServer, Session,
+    Draws, Graph, Init, LocalCluster, Output, ReplicaDeviceSetter, Result, RunningServer, Session,
     SessionOptions, Status, Variable, inspect_task,
 };
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -42,7 +42,10 @@ struct Args {
     /// Steps between two fetches, and two pushes, of Downpour SGD.
     every: u64,
     bound: Bound,
+    /// What the last replica loses at each step.
     straggle: Duration,
+    /// What each replica loses at some of its steps.
+    hiccup: Duration,
 }
 
 impl Args {
@@ -55,6 +58,7 @@ impl Args {
             every: 2,
             bound: Bound::Unlimited,
             straggle: Duration::ZERO,
+            hiccup: Duration::ZERO,
         };
         let mut words = std::env::args().skip(1);
         while let Some(name) = words.next() {
@@ -69,6 +73,7 @@ impl Args {
                 "--every" => args.every = number()? as u64,
                 "--bound" => args.bound = value.parse().map_err(wrong)?,
                 "--straggle-ms" => args.straggle = Duration::from_secs_f64(number()? / 1000.0),
+                "--hiccup-ms" => args.hiccup = Duration::from_secs_f64(number()? / 1000.0),
                 _ => return Err(wrong("no option".to_owned())),
             }
         }
@@ -143,10 +148,18 @@ impl World<'_> {
         !self.stop.load(Ordering::Relaxed)
     }
 
-    /// The last replica is slow, if one is.
-    fn straggle(&self, task: usize) {
-        if task + 1 == self.args.replicas && !self.args.straggle.is_zero() {
-            std::thread::sleep(self.args.straggle);
+    /// The last replica is slow, if one is; any is at every tenth step, by chance, if they have
+    /// hiccups.
+    fn straggle(&self, task: usize, draws: &mut Draws) {
+        let mut lost = Duration::ZERO;
+        if task + 1 == self.args.replicas {
+            lost += self.args.straggle;
+        }
+        if draws.below(10) == 0 {
+            lost += self.args.hiccup;
+        }
+        if !lost.is_zero() {
+            std::thread::sleep(lost);
         }
     }
 
@@ -170,12 +183,13 @@ impl World<'_> {
         let mut session = open(self.cluster, task, hooked, &model.graph)?;
         let mut replica = training.replica();
         let mut batches = ShardBatches::new(model.shards.reader(task), BATCH, 1);
+        let mut draws = Draws::new(task as u64);
         while self.goes_on() {
             let Some(positions) = batches.next(&mut session, &mut replica)? else {
                 break;
             };
             let (images, labels) = self.data.train.at(positions.into_iter());
-            self.straggle(task);
+            self.straggle(task, &mut draws);
             let feeds = [
                 (&model.digits.images, images),
                 (&model.digits.labels, labels),
@@ -195,8 +209,9 @@ impl World<'_> {
         let mut session = open(self.cluster, task, hooked, &model.graph)?;
         let share: Images = self.data.train.share(task, self.args.replicas);
         let mut batches = share.batches(BATCH, task as u64);
+        let mut draws = Draws::new(task as u64);
         while self.goes_on() && !session.should_stop() {
-            self.straggle(task);
+            self.straggle(task, &mut draws);
             let batch = batches.next_batch();
             model
                 .classifier
