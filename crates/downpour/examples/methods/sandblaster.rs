@@ -4,7 +4,7 @@
 use super::{Args, PS, Point, World, moved};
 use downpour::mnist::{Classifier, Digits, Mnist, PIXELS};
 use downpour::train::sandblaster::{Plan, Sandblaster};
-use downpour::{Graph, Init, ReplicaDeviceSetter, Result, SessionOptions, Status, Target};
+use downpour::{Draws, Graph, Init, ReplicaDeviceSetter, Result, SessionOptions, Status, Target};
 use std::time::Instant;
 
 /// Portions for each replica.
@@ -82,10 +82,11 @@ fn replicate(world: &World<'_>, model: &Model, task: usize, target: Target) -> R
     let own = format!("/job:worker/task:{task}");
     let options = SessionOptions::new().device_filters(["/job:ps".to_owned(), own]);
     let replica = model.plan.replica(task).options(options);
+    let mut draws = Draws::new(task as u64);
     let worked = replica.work(target, |portion, run| {
         let rows = portion * count / portions..(portion + 1) * count / portions;
         let (images, labels) = world.data.train.at(rows);
-        world.straggle(task);
+        world.straggle(task, &mut draws);
         run.feed(&model.digits.images, images)
             .feed(&model.digits.labels, labels);
         Ok(())
