@@ -10,7 +10,8 @@ use crate::tasks::Tasks;
 use downpour_graph::{DeviceName, Graph, GraphDef, Result, Status, parse_endpoint};
 use downpour_net::{Canceller, GraphOptions, Limits, PartialStep, StepEnd, StepStart};
 use downpour_plan::{
-    Endpoints, Placement, Request, lower, merge_common, partition, place, rewrite, skip_unused,
+    Endpoints, Placement, Request, lower, merge_common, partition, place, rewrite, shorten_signals,
+    skip_unused,
 };
 use downpour_tensor::Tensor;
 use downpour_wire::messages::{OptLevel, RunOptions, SessionConfig};
@@ -287,6 +288,7 @@ impl Session {
             let (mut rewritten, feed_types) = rewrite(&graph, &request, ends)?;
             if optimize {
                 rewritten = merge_common(&skip_unused(&rewritten, &request.targets));
+                rewritten = shorten_signals(&rewritten, &request.targets);
             }
             let parts = partition(&rewritten, &self.tasks.devices, &mut self.serial.lock())?;
             let calls: Vec<_> = parts
