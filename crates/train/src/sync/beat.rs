@@ -2,7 +2,8 @@
 //! the others. So a worker that waits for the chief in vain can say whom it waits for.
 
 use super::members::Members;
-use super::{MissingWorkers, Parts, SyncReplicas, counts};
+use super::parts::Parts;
+use super::{MissingWorkers, SyncReplicas, counts};
 use downpour_build::{Result, Status};
 use downpour_client::Session;
 use std::sync::Arc;

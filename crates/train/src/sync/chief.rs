@@ -1,19 +1,24 @@
 //! The chief's part: a thread that gathers workers' gradients and updates the model.
 
 use super::members::Members;
-use super::{BEAT, END, MissingWorkers, Parts, SyncReplicas, counts};
+use super::nudge::Nudger;
+use super::parts::Parts;
+use super::{BEAT, END, MissingWorkers, SyncReplicas, counts};
 use crate::hooks::integer;
 use crate::monitored::is_loss;
 use downpour_build::{Code, Output, Result, Status};
 use downpour_client::Session;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 use tracing::{error, info, warn};
 
 /// How long the chief waits for a gradient before it looks who is still there.
 const LOOK: Duration = Duration::from_millis(500);
+
+/// When the chief's step is given up that nobody could wake. What it has taken is lost then: workers push anew when
+/// they are given tokens again.
+const GIVE_UP: Duration = Duration::from_secs(10);
 
 /// A worker that was not heard of for so long may be gone.
 const SILENT: Duration = BEAT.saturating_mul(3);
@@ -25,24 +30,25 @@ const MAX_ASKED: usize = 4;
 pub(crate) struct Chief {
     settings: SyncReplicas,
     parts: Arc<Parts>,
-    applied: Output,
+    /// The step after an update, and what comes of waiting for one.
+    outcomes: [Output; 2],
     global_step: Output,
     missing: MissingWorkers,
-    running: Option<(Arc<AtomicBool>, JoinHandle<()>)>,
+    running: Option<(Arc<Nudger>, JoinHandle<()>)>,
 }
 
 impl Chief {
     pub(crate) fn new(
         settings: SyncReplicas,
         parts: Arc<Parts>,
-        applied: Output,
+        outcomes: [Output; 2],
         global_step: Output,
         missing: MissingWorkers,
     ) -> Chief {
         Chief {
             settings,
             parts,
-            applied,
+            outcomes,
             global_step,
             missing,
             running: None,
@@ -55,15 +61,16 @@ impl Chief {
         let step = integer(&session.fetch(&self.global_step)?)?;
         let reset = session.step().feed(&self.parts.step_to_reset, step);
         reset.target(&self.parts.reset).run()?;
-        let go_on = Arc::new(AtomicBool::new(true));
+        let nudger = Nudger::start(session, &self.parts, self.settings.replicas, LOOK)?;
+        let nudger = Arc::new(nudger);
         let mut gathering = Gathering {
             members: Members::new(&self.settings, Instant::now()),
             settings: self.settings.clone(),
             parts: self.parts.clone(),
-            applied: self.applied.clone(),
+            outcomes: self.outcomes.clone(),
             session: session.clone(),
             missing: self.missing.clone(),
-            go_on: go_on.clone(),
+            nudger: nudger.clone(),
             looked: Instant::now(),
         };
         // Whoever waits for a token of the last chief's gets one of this step. Before the first step
@@ -80,7 +87,7 @@ impl Chief {
             Err(why) => error!(%why, "gathering gradients failed"),
         });
         let thread = thread.map_err(|e| Status::unavailable(e.to_string()))?;
-        self.running = Some((go_on, thread));
+        self.running = Some((nudger, thread));
         Ok(())
     }
 
@@ -94,10 +101,10 @@ impl Chief {
         step.run()
     }
 
-    /// Ends the thread; it looks up at least every [`LOOK`].
+    /// Ends the thread.
     fn halt(&mut self) {
-        if let Some((go_on, thread)) = self.running.take() {
-            go_on.store(false, Ordering::Relaxed);
+        if let Some((nudger, thread)) = self.running.take() {
+            nudger.hurry();
             // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
@@ -114,10 +121,10 @@ impl Drop for Chief {
 struct Gathering {
     settings: SyncReplicas,
     parts: Arc<Parts>,
-    applied: Output,
+    outcomes: [Output; 2],
     session: Arc<Session>,
     missing: MissingWorkers,
-    go_on: Arc<AtomicBool>,
+    nudger: Arc<Nudger>,
     members: Members,
     looked: Instant,
 }
@@ -125,18 +132,55 @@ struct Gathering {
 impl Gathering {
     fn run(&mut self, mut step: i64) -> Result<()> {
         self.members.begin(step, Instant::now());
-        while self.go_on.load(Ordering::Relaxed) {
-            if let Some(count) = self.members.complete() {
-                step = self.apply(count)?;
+        while !self.nudger.is_hurried() {
+            let made = match (self.members.complete(), self.members.awaited()) {
+                (Some(count), _) => Some(self.apply(count)?),
+                (None, Some(workers)) => self.wait_and_apply(&workers)?,
+                (None, None) => {
+                    self.wait()?;
+                    None
+                }
+            };
+            if let Some(made) = made {
+                step = made;
                 self.members.begin(step, Instant::now());
-                continue;
             }
-            self.wait()?;
             if self.looked.elapsed() >= LOOK {
                 self.look()?;
             }
         }
         Ok(())
+    }
+
+    /// Waits for the gradients of these workers and updates the model, all in one step. If one of them keeps it waiting,
+    /// or is not among those that come, it is only learned who has come.
+    fn wait_and_apply(&mut self, workers: &[usize]) -> Result<Option<i64>> {
+        let gate = &self.parts.gate;
+        let mut least = vec![i64::MIN; self.settings.replicas];
+        for &worker in workers {
+            least[worker] = self.members.step();
+        }
+        let expected = i32::try_from(workers.len()).unwrap_or(i32::MAX);
+        let step = self.session.step().timeout(GIVE_UP);
+        let mut step = step.feed(&gate.expected, expected).feed(&gate.least, least);
+        for &worker in workers {
+            step = step.target(&self.parts.give_applied[worker]);
+        }
+        let outcome = match self.nudger.during(|| step.fetch(&self.outcomes[1])) {
+            Ok(outcome) => counts(&outcome)?,
+            Err(e) if e.code == Code::DeadlineExceeded => return Ok(None),
+            Err(e) => return Err(e),
+        };
+        let now = Instant::now();
+        if let [made] = outcome[..] {
+            for &worker in workers {
+                self.members.arrived(worker, made, now);
+            }
+            return Ok(Some(made));
+        }
+        let (workers, steps) = outcome.split_at(outcome.len() / 2);
+        self.arrived(workers, steps, now);
+        Ok(None)
     }
 
     /// Waits a while for one worker's gradients, and takes those of all that have come.
@@ -148,12 +192,17 @@ impl Gathering {
             Err(e) if e.code == Code::DeadlineExceeded => return Ok(()),
             Err(e) => return Err(e),
         };
-        let now = Instant::now();
-        for (worker, step) in counts(&workers)?.into_iter().zip(counts(&steps)?) {
-            let worker = usize::try_from(worker).unwrap_or(usize::MAX);
-            self.members.arrived(worker, step, now);
-        }
+        self.arrived(&counts(&workers)?, &counts(&steps)?, Instant::now());
         Ok(())
+    }
+
+    /// Notes whose gradients have come. A nudge is nobody's.
+    fn arrived(&mut self, workers: &[i64], steps: &[i64], now: Instant) {
+        for (worker, step) in workers.iter().zip(steps) {
+            if let Ok(worker) = usize::try_from(*worker) {
+                self.members.arrived(worker, *step, now);
+            }
+        }
     }
 
     /// Looks who beats, and says who is waited for.
@@ -192,11 +241,11 @@ impl Gathering {
     /// Updates the model by the mean of `count` gradients and gives tokens of the new step to all who take part.
     fn apply(&mut self, count: usize) -> Result<i64> {
         let required = i32::try_from(count).unwrap_or(i32::MAX);
-        let mut step = self.session.step().feed(&self.parts.required, required);
+        let mut step = self.session.step().feed(&self.parts.gate.count, required);
         for worker in self.members.present() {
             step = step.target(&self.parts.give_applied[worker]);
         }
-        integer(&step.fetch(&self.applied)?)
+        integer(&step.fetch(&self.outcomes[0])?)
     }
 
     /// Gives a token to all who take part.

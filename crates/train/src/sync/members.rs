@@ -139,6 +139,13 @@ impl Members {
         (self.arrived.len() >= required).then_some(self.arrived.len())
     }
 
+    /// Whom to wait for all at once: all that take part, if each is needed and none is known to have come.
+    pub(crate) fn awaited(&self) -> Option<Vec<usize>> {
+        let present = self.present();
+        let is_each_needed = !present.is_empty() && present.len() <= self.aggregate;
+        (is_each_needed && self.arrived.is_empty()).then_some(present)
+    }
+
     /// Whose gradients are waited for longer than patience: those that do not beat, and others only
     /// if it takes much longer than it usually does.
     pub(crate) fn missing(&self, now: Instant) -> Vec<usize> {
@@ -196,6 +203,22 @@ mod tests {
         m.arrived(1, 7, now);
         assert_eq!(m.complete(), Some(3));
         assert!(m.missing(now + 9 * SECOND).is_empty());
+    }
+
+    #[test]
+    fn all_are_awaited_at_once_while_each_is_needed_and_none_has_come() {
+        let (mut m, now) = members(3);
+        assert_eq!(m.awaited(), Some(vec![0, 1, 2]));
+        m.heard(&[1, 1, 1], &[0, 1, 0], now);
+        assert_eq!(m.awaited(), Some(vec![0, 2]));
+        m.arrived(2, 7, now);
+        assert_eq!(m.awaited(), None);
+        m.begin(8, now);
+        assert_eq!(m.awaited(), Some(vec![0, 2]));
+        m.heard(&[1, 1, 1], &[1, 1, 1], now);
+        assert_eq!(m.awaited(), None);
+        // With a backup it is not known beforehand who comes.
+        assert_eq!(members(2).0.awaited(), None);
     }
 
     #[test]

@@ -2,7 +2,7 @@
 //!
 //! Every worker pushes its gradients into accumulators beside the variables, says so in a queue,
 //! and waits for a token of the new step in a queue of its own. The chief counts who has pushed;
-//! when enough have, it applies the mean and hands out tokens. Gradients of an older step are
+//! when enough have, it applies the mean and hands out tokens, all in one step as long as nobody is missing. Gradients of an older step are
 //! dropped by the accumulators, so a late worker spoils nothing.
 //!
 //! Unlike TensorFlow's barrier this one knows its members: workers beat; one that is silent is
@@ -14,6 +14,8 @@ mod beat;
 mod chief;
 mod members;
 mod missing;
+mod nudge;
+mod parts;
 
 pub use missing::MissingWorkers;
 
@@ -22,11 +24,9 @@ use beat::{BEAT, Beating};
 use crate::hooks::{Context, Hook, integer};
 use crate::optimizer::{Minimize, Optimizer};
 use chief::Chief;
-use downpour_build::{
-    AttrList, AttrValue, DType, Gradient, Graph, IndexedSlices, Init, Operation, Output, Result,
-    Status, Tensor, Variable,
-};
+use downpour_build::{Gradient, Graph, Operation, Output, Result, Status, Tensor, Variable};
 use downpour_client::{Run, Session};
+use parts::Parts;
 use std::sync::Arc;
 use std::time::Duration;
 
@@ -157,258 +157,22 @@ impl SyncReplicas {
             graph.with_colocation(&global_step.handle().operation(), || global_step.read())
         });
         parts.give_applied = graph.with_scope("sync", || parts.give(&step));
+        let outcome = graph.with_scope("sync", || {
+            graph.with_colocation(&global_step.handle().operation(), || {
+                parts.gate.outcome(&step)
+            })
+        });
         graph.check()?;
         Ok(SyncTraining {
             settings: self.clone(),
             graph,
             parts: Arc::new(parts),
             applied: step,
+            outcome,
             global_step: global_step.value().clone(),
             missing: MissingWorkers::default(),
         })
     }
-}
-
-/// The operations of the barrier.
-pub(crate) struct Parts {
-    /// This worker's step: pushes its gradients and says so.
-    train: Operation,
-    /// The step whose gradients are pushed.
-    local_step: Output,
-    /// The newest of this worker's tokens; waits for one.
-    token: Output,
-    /// Who has pushed, and for which step: all that is known; waits for one. Not for so many as are missing: what a
-    /// dequeue has taken is lost when it is given up, as in TensorFlow.
-    arrived: [Output; 2],
-    /// How many gradients to take the mean of.
-    required: Output,
-    /// The means.
-    taken: Vec<(Gradient, Variable)>,
-    /// Lets the accumulators begin at a step.
-    reset: Operation,
-    step_to_reset: Output,
-    /// The workers' tokens.
-    tokens: Vec<Output>,
-    /// Gives a token to each worker.
-    give: Vec<Operation>,
-    token_to_give: Output,
-    /// Gives the step after an update to each worker.
-    give_applied: Vec<Operation>,
-    beat: Operation,
-    beats: Output,
-    leave: Operation,
-    join: Operation,
-    left: Output,
-}
-
-impl Parts {
-    fn new(
-        g: &Graph,
-        settings: &SyncReplicas,
-        pairs: &[(Gradient, Variable)],
-        global_step: &Variable,
-    ) -> Parts {
-        let home = global_step.handle().operation();
-        let at_home = |body: &mut dyn FnMut() -> Output| g.with_colocation(&home, body);
-        let scalar = |name: &str, dtype: DType| g.placeholder(name, dtype, ());
-        let (local_step, required) = (
-            scalar("local_step", DType::Int64),
-            scalar("required", DType::Int32),
-        );
-        let (step_to_reset, token_to_give) = (
-            scalar("step_to_reset", DType::Int64),
-            scalar("token_to_give", DType::Int64),
-        );
-        let (mut pushed, mut taken, mut reset) = (Vec::new(), Vec::new(), Vec::new());
-        for (gradient, variable) in pairs {
-            g.with_colocation(&variable.handle().operation(), || {
-                let accumulator = Accumulator::new(g, gradient, variable);
-                pushed.push(accumulator.push(&local_step, gradient));
-                taken.push((accumulator.take(&required), variable.clone()));
-                reset.push(accumulator.reset(&step_to_reset));
-            });
-        }
-        let ready = at_home(&mut || queue(g, "ready", 2));
-        let tokens: Vec<Output> = (0..settings.replicas)
-            .map(|i| at_home(&mut || queue(g, &format!("tokens_{i}"), 1)))
-            .collect();
-        let me = g.constant(settings.worker as i64);
-        let train = g.with_control(&pushed, || {
-            g.with_colocation(&home, || enqueue(g, &ready, &[me, local_step.clone()]))
-        });
-        let own = &tokens[settings.worker];
-        let token = g.with_control(std::slice::from_ref(&train), || {
-            g.with_colocation(&home, || newest(g, own))
-        });
-        let arrived = g.with_colocation(&home, || {
-            let known = g.op("QueueSizeV2").input(&ready).output();
-            dequeue(&ready, &known.maximum(&g.constant(1i32)))
-        });
-        let member = |name: &str| {
-            g.with_colocation(&home, || {
-                let counts = g.variable(name).shape([settings.replicas]);
-                let counts = counts.dtype(DType::Int64).init(Init::zeros());
-                counts.trainable(false).saved(false).build()
-            })
-        };
-        let (beats, left) = (member("beats"), member("left"));
-        let mark = |variable: &Variable, op: &str, value: i64| {
-            g.with_colocation(&home, || {
-                g.op(op)
-                    .input(variable.handle())
-                    .input(&g.constant([settings.worker as i64]))
-                    .input(&g.constant([value]))
-                    .attr("dtype", DType::Int64)
-                    .build()
-            })
-        };
-        let mut parts = Parts {
-            train,
-            local_step,
-            token,
-            arrived,
-            required,
-            taken,
-            reset: g.group("reset", &reset),
-            step_to_reset,
-            tokens,
-            give: Vec::new(),
-            token_to_give,
-            give_applied: Vec::new(),
-            beat: mark(&beats, "ResourceScatterAdd", 1),
-            beats: beats.value().clone(),
-            leave: mark(&left, "ResourceScatterUpdate", 1),
-            join: mark(&left, "ResourceScatterUpdate", 0),
-            left: left.value().clone(),
-        };
-        parts.give = parts.give(&parts.token_to_give);
-        parts
-    }
-
-    /// Gives a token to each worker.
-    fn give(&self, token: &Output) -> Vec<Operation> {
-        let g = token.graph();
-        let give = |queue: &Output| {
-            g.with_colocation(&queue.operation(), || {
-                enqueue(g, queue, std::slice::from_ref(token))
-            })
-        };
-        self.tokens.iter().map(give).collect()
-    }
-}
-
-/// Gradients of one variable on their way to a mean.
-struct Accumulator {
-    handle: Output,
-    sparse: bool,
-    dtype: DType,
-}
-
-impl Accumulator {
-    fn new(g: &Graph, gradient: &Gradient, variable: &Variable) -> Accumulator {
-        let sparse = matches!(gradient, Gradient::Sparse(_));
-        let op = match sparse {
-            true => "SparseConditionalAccumulator",
-            false => "ConditionalAccumulator",
-        };
-        let handle = g
-            .op(op)
-            .attr("dtype", variable.dtype())
-            .attr("shape", AttrValue::Shape(variable.shape()))
-            .attr(
-                "shared_name",
-                format!("{}/grad_accum", variable.name()).as_str(),
-            )
-            .output();
-        Accumulator {
-            handle,
-            sparse,
-            dtype: variable.dtype(),
-        }
-    }
-
-    fn push(&self, step: &Output, gradient: &Gradient) -> Operation {
-        let g = self.handle.graph();
-        match gradient {
-            Gradient::Dense(gradient) => {
-                let op = g.op("AccumulatorApplyGradient").input(&self.handle);
-                op.input(step).input(gradient).build()
-            }
-            Gradient::Sparse(slices) => g
-                .op("SparseAccumulatorApplyGradient")
-                .input(&self.handle)
-                .input(step)
-                .input(&slices.indices.cast(DType::Int64))
-                .input(&slices.values)
-                .input(&slices.shape.cast(DType::Int64))
-                .attr("has_known_shape", true)
-                .build(),
-        }
-    }
-
-    fn take(&self, required: &Output) -> Gradient {
-        let g = self.handle.graph();
-        let op = match self.sparse {
-            true => "SparseAccumulatorTakeGradient",
-            false => "AccumulatorTakeGradient",
-        };
-        let op = g.op(op).input(&self.handle).input(required);
-        let taken = op.attr("dtype", self.dtype).build();
-        match self.sparse {
-            false => Gradient::Dense(taken.output(0)),
-            true => Gradient::Sparse(IndexedSlices {
-                indices: taken.output(0),
-                values: taken.output(1),
-                shape: taken.output(2),
-            }),
-        }
-    }
-
-    fn reset(&self, step: &Output) -> Operation {
-        let op = self.handle.graph().op("AccumulatorSetGlobalStep");
-        op.input(&self.handle).input(step).build()
-    }
-}
-
-/// A queue of so many int64 scalars, shared by name.
-fn queue(g: &Graph, name: &str, parts: usize) -> Output {
-    let scalar = downpour_build::PartialShape::from_dims([]);
-    g.op("FIFOQueueV2")
-        .name(name)
-        .attr(
-            "component_types",
-            AttrValue::List(AttrList::Type(vec![DType::Int64; parts])),
-        )
-        .attr(
-            "shapes",
-            AttrValue::List(AttrList::Shape(vec![scalar; parts])),
-        )
-        .attr("capacity", -1i64)
-        .attr("shared_name", format!("sync/{name}").as_str())
-        .output()
-}
-
-fn enqueue(g: &Graph, queue: &Output, values: &[Output]) -> Operation {
-    g.op("QueueEnqueueV2").input(queue).inputs(values).build()
-}
-
-/// So many pairs out of a queue.
-fn dequeue(queue: &Output, count: &Output) -> [Output; 2] {
-    let types = AttrValue::List(AttrList::Type(vec![DType::Int64; 2]));
-    let g = queue.graph();
-    let op = g.op("QueueDequeueManyV2").input(queue).input(count);
-    let taken = op.attr("component_types", types).build();
-    [taken.output(0), taken.output(1)]
-}
-
-/// The last of all that a queue holds; waits for one if it holds none.
-fn newest(g: &Graph, queue: &Output) -> Output {
-    let size = g.op("QueueSizeV2").input(queue).output();
-    let count = size.maximum(&g.constant(1i32));
-    let types = AttrValue::List(AttrList::Type(vec![DType::Int64]));
-    let op = g.op("QueueDequeueManyV2").input(queue).input(&count);
-    let all = op.attr("component_types", types).output();
-    all.gather(&(count - 1), 0)
 }
 
 /// Synchronous training of one worker.
@@ -441,6 +205,7 @@ pub struct SyncTraining {
     graph: Graph,
     parts: Arc<Parts>,
     applied: Output,
+    outcome: Output,
     global_step: Output,
     missing: MissingWorkers,
 }
@@ -462,7 +227,7 @@ impl SyncTraining {
             Chief::new(
                 self.settings.clone(),
                 self.parts.clone(),
-                self.applied.clone(),
+                [self.applied.clone(), self.outcome.clone()],
                 self.global_step.clone(),
                 self.missing.clone(),
             )
