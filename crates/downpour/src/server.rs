@@ -181,6 +181,8 @@ impl Server {
         if let Some(lanes) = &lanes {
             let handler: Weak<Worker> = Arc::downgrade(&worker);
             lanes.handled_by(handler);
+            lanes.among(&config.cluster, &config.job, config.task);
+            downpour_runtime::set_before_long(downpour_net::let_go);
         }
         let master = Arc::new(Master::new(MasterConfig {
             task: worker.clone(),

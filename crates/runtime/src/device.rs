@@ -13,8 +13,8 @@ use std::any::{Any, TypeId};
 use std::cell::Cell;
 use std::collections::{HashMap, VecDeque};
 use std::ops::Range;
-use std::sync::Arc;
 use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::{Arc, OnceLock};
 
 /// One CPU of one task.
 pub struct Device {
@@ -150,6 +150,20 @@ pub fn as_own_thread<T>(is_lent: bool, work: impl FnOnce() -> T) -> T {
     outcome
 }
 
+static BEFORE_LONG: OnceLock<fn()> = OnceLock::new();
+
+/// Says what a thread does before it runs a kernel that takes long: others may wait for what it has to tell them. The
+/// first to say so is heard.
+pub fn set_before_long(act: fn()) {
+    let _ = BEFORE_LONG.set(act);
+}
+
+pub(crate) fn before_long() {
+    if let Some(act) = BEFORE_LONG.get() {
+        act();
+    }
+}
+
 /// Long-lived threads that take jobs from one queue.
 struct ExecutorThreads {
     queue: Arc<Queue>,
@@ -178,6 +192,8 @@ impl ExecutorThreads {
                 "cannot start an executor thread: {started:?}"
             );
         }
+        // Those for parts of kernels too: made by whoever needs them first, they would run only where that one may.
+        rayon::current_num_threads();
         ExecutorThreads { queue }
     }
 

@@ -15,7 +15,7 @@
 //! The rules of v1 control flow (dead tensors, frames, iterations) follow TensorFlow 2.21's
 //! executor.
 
-use crate::device::on_executor_thread;
+use crate::device::{before_long, on_executor_thread};
 use crate::frame::child_frame_id;
 use crate::kernel::{AsyncOp, Built, Kernel, NodeInfo, OpContext, Outputs, Value};
 use crate::plan::{Kind, Plan, PlanNode};
@@ -376,6 +376,9 @@ impl StepShared {
         match &node.kernel {
             None => Some(core.control_op(node, &mut room.inputs, &mut room.outputs)),
             Some(Built::Cheap(kernel) | Built::Costly(kernel)) => {
+                if matches!(node.kernel, Some(Built::Costly(_))) && node.is_long(&room.inputs) {
+                    before_long();
+                }
                 let frame_iter = core.frame_iter(tag);
                 let values = (&mut room.inputs[..], &mut room.outputs[..]);
                 Some(run_kernel(
@@ -408,6 +411,22 @@ impl StepShared {
             }
         }
     }
+}
+
+impl PlanNode {
+    /// Whether a kernel with these inputs takes long enough for others to wait for what this thread has to tell them.
+    fn is_long(&self, inputs: &[Option<Value>]) -> bool {
+        !self.cost_by_inputs || total_bytes(inputs) >= WAKE_BYTES
+    }
+}
+
+fn total_bytes(values: &[Option<Value>]) -> usize {
+    let size = |value: &Option<Value>| match value {
+        Some(Value::Tensor(t)) => t.byte_len(),
+        Some(Value::Ref(v)) => v.byte_len(),
+        None => 0,
+    };
+    values.iter().map(size).sum()
 }
 
 /// Inputs and outputs of the node that is running: one place for all nodes in turn, because
@@ -616,12 +635,7 @@ impl Core {
         }
         let slots = node.slots as usize..(node.slots + node.num_inputs) as usize;
         let slots = &self.iteration(tag.frame, tag.iter).slots[slots];
-        let size = |value: &Option<Value>| match value {
-            Some(Value::Tensor(t)) => t.byte_len(),
-            Some(Value::Ref(v)) => v.byte_len(),
-            None => 0,
-        };
-        slots.iter().map(size).sum::<usize>() >= bytes
+        total_bytes(slots) >= bytes
     }
 
     /// Takes a node's inputs out of their slots, reading references where values are wanted.

@@ -26,7 +26,9 @@ mod variable;
 
 pub use cancel::{CancelToken, Cancellation};
 pub use console::{Console, Print, Stream};
-pub use device::{Device, Extensions, MemoryBudget, as_own_thread, parallel_for, parallel_ranges};
+pub use device::{
+    Device, Extensions, MemoryBudget, as_own_thread, parallel_for, parallel_ranges, set_before_long,
+};
 pub use executor::{Step, StepEnv};
 pub use function::{
     Callee, Caller, Function, FunctionHandle, FunctionLibrary, call_op, checked_outputs,

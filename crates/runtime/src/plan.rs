@@ -205,8 +205,60 @@ impl Plan {
 /// Numbers are computed on; integers alone may be sizes, strings may be files.
 fn cost_by_inputs(node: &Node) -> bool {
     let types = || node.input_types.iter().map(|t| t.0);
-    types().any(|t| t.is_floating() || t.is_complex()) && types().all(|t| t != DType::String)
+    let has_numbers = types().any(|t| t.is_floating() || t.is_complex());
+    (has_numbers || COUNTS.contains(&node.op_name())) && types().all(|t| t != DType::String)
 }
+
+/// Ops that compute on integers too, and do not just make something of the size that they are given.
+const COUNTS: &[&str] = &[
+    "Add",
+    "AddN",
+    "AddV2",
+    "All",
+    "Any",
+    "ArgMax",
+    "ArgMin",
+    "Cast",
+    "ConcatV2",
+    "Equal",
+    "FloorDiv",
+    "FloorMod",
+    "Gather",
+    "GatherNd",
+    "GatherV2",
+    "Greater",
+    "GreaterEqual",
+    "Less",
+    "LessEqual",
+    "LogicalAnd",
+    "LogicalNot",
+    "LogicalOr",
+    "Max",
+    "Maximum",
+    "Mean",
+    "Min",
+    "Minimum",
+    "Mul",
+    "Neg",
+    "NotEqual",
+    "Pack",
+    "Prod",
+    "RealDiv",
+    "Select",
+    "SelectV2",
+    "Slice",
+    "Split",
+    "Square",
+    "StridedSlice",
+    "Sub",
+    "Sum",
+    "Transpose",
+    "Unique",
+    "UniqueV2",
+    "Unpack",
+    "UnsortedSegmentMax",
+    "Where",
+];
 
 /// Whether a node calls functions.
 pub(crate) fn calls_functions(node: &Node) -> bool {

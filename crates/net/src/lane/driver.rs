@@ -11,9 +11,10 @@
 //! Whoever reads looks for a moment before it sleeps, because a message that finds its receiver asleep costs
 //! a wake-up of a core; meanwhile it gives way to whoever wants the core.
 
-use super::Lanes;
 use super::one::Lane;
 use super::reader::Arrival;
+use super::seat::Seated;
+use super::{Lanes, held};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use std::cell::Cell;
@@ -32,6 +33,19 @@ const MOMENT: u64 = 60_000;
 /// What giving way counts for, however long others had the core: then they are what is waited for, and each pass costs
 /// little.
 const GIVEN_WAY: u64 = 30_000;
+
+/// Whoever keeps the core for so long after it was given has work of its own.
+const HOG: u64 = 1_000_000;
+
+/// How long not to give way to such a one: it takes the core for a whole turn, while who sleeps gets it as soon as something
+/// comes.
+const WARY: u64 = 20_000_000;
+
+/// How often a client's thread goes to its task's core.
+const VISIT: u64 = 2_000_000;
+
+/// How long after such a one was there threads do not keep to their core.
+const AWAY: u64 = 1_000_000_000;
 
 /// How long after a client's last look the lanes are still its own: the time to its next step.
 const CLAIM: u64 = 1_000_000;
@@ -60,6 +74,10 @@ pub(crate) struct Driver {
     is_attended: AtomicBool,
     /// Until when the lanes are a client's, in nanoseconds from `start`.
     claimed: AtomicU64,
+    /// Until when to sleep at once, in nanoseconds from `start`.
+    wary: AtomicU64,
+    /// When a client's thread last went to its task's core.
+    visited: AtomicU64,
     /// Clients that wait while another reads.
     waiting: Mutex<Vec<Thread>>,
 }
@@ -81,6 +99,8 @@ impl Driver {
             is_asleep: AtomicBool::new(false),
             is_attended: AtomicBool::new(false),
             claimed: AtomicU64::new(0),
+            wary: AtomicU64::new(0),
+            visited: AtomicU64::new(0),
             waiting: Mutex::default(),
         })
     }
@@ -98,12 +118,42 @@ impl Driver {
         }
     }
 
+    /// Whether nobody else wants the cores.
+    fn is_calm(&self, now: u64) -> bool {
+        let wary = self.wary.load(Ordering::Relaxed);
+        wary == 0 || now > wary + AWAY
+    }
+
+    /// Keeps the lanes' own thread to its core.
+    fn sit(&self, lanes: &Lanes, seated: &mut Option<Seated>) {
+        if !self.is_calm(self.now()) {
+            *seated = None;
+        } else if seated.is_none()
+            && let Some(seat) = lanes.seat.get()
+        {
+            *seated = seat.take();
+        }
+    }
+
+    /// Brings a client's thread to its task's core, now and then: it is never bound.
+    fn visit(&self, lanes: &Lanes) {
+        let now = self.now();
+        if now < self.visited.load(Ordering::Relaxed) + VISIT || !self.is_calm(now) {
+            return;
+        }
+        self.visited.store(now, Ordering::Relaxed);
+        if let Some(seat) = lanes.seat.get() {
+            seat.visit();
+        }
+    }
+
     fn claim(&self) {
         self.claimed.store(self.now() + CLAIM, Ordering::Relaxed);
     }
 
     /// The lanes' own thread.
     pub(crate) fn attend(lanes: &Weak<Lanes>) {
+        let mut seated = None;
         loop {
             let Some(lanes) = lanes.upgrade() else {
                 return;
@@ -125,6 +175,7 @@ impl Driver {
             let is_claimed = || driver.now() < driver.claimed.load(Ordering::Relaxed);
             let from = role.last;
             driver.is_attended.store(true, Ordering::SeqCst);
+            driver.sit(&lanes, &mut seated);
             driver.turn(role, &lanes, from, &is_claimed);
             driver.is_attended.store(false, Ordering::SeqCst);
             if is_claimed() {
@@ -153,23 +204,28 @@ impl Driver {
             if !arrivals.is_empty() || !ended.is_empty() {
                 role.last = self.now();
                 drop(role);
-                for (lane, reason) in ended {
-                    lanes.end(&lane, reason);
-                }
-                for (lane, arrival) in arrivals {
-                    lane.handle(arrival, lanes);
-                }
+                held::holding(|| {
+                    for (lane, reason) in ended {
+                        lanes.end(&lane, reason);
+                    }
+                    for (lane, arrival) in arrivals {
+                        lane.handle(arrival, lanes);
+                    }
+                });
                 // Also when there is always something to do: one peer may be silent while others are not.
                 return lanes.look_after();
             }
             if leave() {
                 return;
             }
-            if spent >= MOMENT {
+            if spent >= MOMENT || since < self.wary.load(Ordering::Relaxed) {
                 return self.sleep(role, lanes, leave);
             }
             std::thread::yield_now();
             let now = self.now();
+            if now - since > HOG {
+                self.wary.store(now + WARY, Ordering::Relaxed);
+            }
             spent += (now - since).min(GIVEN_WAY);
             since = now;
         }
@@ -201,13 +257,16 @@ impl Driver {
         let mut future = pin!(future);
         let before = IS_LENT.replace(true);
         let outcome = loop {
-            if let Poll::Ready(outcome) = future.as_mut().poll(&mut context) {
+            if let Poll::Ready(outcome) = held::holding(|| future.as_mut().poll(&mut context)) {
                 break outcome;
             }
+            // One that waits within another must not keep what the other holds back.
+            held::let_go();
             let from = self.now();
             let is_woken = || signal.is_woken.load(Ordering::SeqCst);
             while !signal.is_woken.swap(false, Ordering::SeqCst) {
                 self.claim();
+                self.visit(lanes);
                 match self.role.try_lock() {
                     Some(role) => self.turn(role, lanes, from, &is_woken),
                     None => {

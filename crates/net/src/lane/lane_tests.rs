@@ -201,6 +201,39 @@ async fn values_go_both_ways_over_tcp() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn what_a_thread_holds_back_leaves_together_and_in_order() {
+    let (a, b) = two(Limits::default(), true).await;
+    a.peers.open_lane(B, None).await.unwrap();
+    let lane = a.lanes.to(B).unwrap();
+    let push = |step: u64| {
+        let tensor = Tensor::scalar(step as f32);
+        a.peers.push(step, &key(A, B), Some(&tensor)).unwrap();
+    };
+    held::holding(|| {
+        push(1);
+        // Within another it is the outer one that lets go.
+        held::holding(|| push(2));
+        assert_eq!(lane.unsent(), 2);
+        held::let_go();
+        assert_eq!(lane.unsent(), 0);
+        push(3);
+        assert_eq!(lane.unsent(), 1);
+    });
+    assert_eq!(lane.unsent(), 0);
+    let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
+        held::holding(|| {
+            push(4);
+            panic!("expected by the test");
+        });
+    }));
+    assert!(panicked.is_err());
+    push(5);
+    for step in 1..=5 {
+        assert_eq!(b.ears.tensors.recv_timeout(PATIENCE).unwrap().0, step);
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_are_answered_stopped_and_refused() {
     let (a, b) = two(Limits::default(), true).await;
     a.peers.open_lane(B, None).await.unwrap();

@@ -7,29 +7,33 @@
 //! task; its worker is the [`LaneHandler`].
 
 mod driver;
+mod held;
 mod hello;
 #[cfg(test)]
 mod lane_tests;
 mod near;
 mod one;
 mod reader;
+mod seat;
 mod socket;
 mod transport;
 mod writer;
 
 pub use driver::is_lent;
+pub use held::let_go;
 pub(crate) use hello::{MAGIC, greet};
 pub use reader::Taker;
 pub use transport::Transport;
 
 use crate::task::Canceller;
-use crate::{Gate, Limits};
+use crate::{ClusterSpec, Gate, Limits};
 use downpour_graph::{Result, Status};
 use downpour_tensor::Tensor;
 use downpour_wire::lane::Run;
 use driver::Driver;
 pub(crate) use one::Lane;
 use parking_lot::Mutex;
+use seat::Seat;
 use socket::Socket;
 use std::collections::{HashMap, HashSet};
 use std::io;
@@ -76,6 +80,8 @@ pub struct Lanes {
     near: OnceLock<String>,
     /// Long reads from the memory of tasks of the same host.
     reads: near::Reads,
+    /// Where they are read, on a host that is shared.
+    seat: OnceLock<Seat>,
     /// Held while connecting: one attempt at a time.
     connecting: tokio::sync::Mutex<()>,
 }
@@ -109,6 +115,7 @@ impl Lanes {
             looked: AtomicU64::new(0),
             near: OnceLock::new(),
             reads: near::Reads::default(),
+            seat: OnceLock::new(),
             connecting: tokio::sync::Mutex::default(),
         }))
     }
@@ -117,6 +124,14 @@ impl Lanes {
     pub fn handled_by(&self, handler: Weak<dyn LaneHandler>) {
         // There is one worker to a task.
         let _ = self.handler.set(handler);
+    }
+
+    /// Says which tasks there are, and which this is: those that share a host share its cores so.
+    pub fn among(&self, cluster: &ClusterSpec, job: &str, task: u32) {
+        if let Some(seat) = Seat::of(cluster, job, task) {
+            // A task is of one cluster.
+            let _ = self.seat.set(seat);
+        }
     }
 
     /// Waits for `future` on this thread, which meanwhile does what comes over the lanes.

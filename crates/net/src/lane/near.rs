@@ -8,6 +8,7 @@
     reason = "the only way to read another process' memory is a call of the system"
 )]
 
+use super::seat;
 use downpour_tensor::BufferWriter;
 use parking_lot::Mutex;
 use std::io;
@@ -78,9 +79,10 @@ fn start() -> Option<Sender<Job>> {
     for i in 0..THREADS {
         let queue = queue.clone();
         let name = format!("lane-read-{i}");
-        let started = std::thread::Builder::new()
-            .name(name)
-            .spawn(move || work(&queue));
+        let started = std::thread::Builder::new().name(name).spawn(move || {
+            seat::leave();
+            work(&queue);
+        });
         if started.is_err() && i == 0 {
             return None;
         }

@@ -1,14 +1,15 @@
 //! One lane: calls and tensors to and from one peer.
 //!
-//! Whoever has something to say writes it at once, on its own thread. What comes is read by whoever
+//! Whoever has something to say writes it at once, on its own thread, or a moment later with what else it has to say
+//! (`held.rs`). What comes is read by whoever
 //! drives (`driver.rs`), who then does what it asks for here, without any lock held. A lane ends once, in
 //! the hands of the driver: every open call fails, every run that the peer asked for is told to end.
 
-use super::near;
 use super::reader::{Arrival, Coming, Incoming, Reader, Taker};
 use super::socket::Socket;
 use super::writer::Writer;
 use super::{LaneHandler, Lanes};
+use super::{held, near};
 use crate::gate::{Gate, Pass};
 use crate::task::Canceller;
 use bytes::Bytes;
@@ -36,6 +37,7 @@ pub(crate) struct Lane {
     /// Where the peer listens, for texts.
     pub(crate) address: String,
     pub(crate) socket: Socket,
+    me: Weak<Lane>,
     lanes: Weak<Lanes>,
     reader: Mutex<Reader>,
     writer: Mutex<Writer>,
@@ -81,7 +83,8 @@ impl Lane {
         (peer, incarnation, address): (String, u64, String),
         socket: Socket,
     ) -> Arc<Lane> {
-        Arc::new(Lane {
+        Arc::new_cyclic(|me| Lane {
+            me: me.clone(),
             peer,
             incarnation,
             address,
@@ -117,6 +120,12 @@ impl Lane {
     #[cfg(test)]
     pub(crate) fn is_holding(&self) -> bool {
         !self.offers.lock().is_empty()
+    }
+
+    /// How many short frames wait to be sent.
+    #[cfg(test)]
+    pub(crate) fn unsent(&self) -> usize {
+        self.writer.lock().frames()
     }
 
     /// Whether anyone here waits for the peer.
@@ -177,7 +186,14 @@ impl Lane {
     fn send(&self, front: Bytes, rest: Bytes) {
         let mut writer = self.writer.lock();
         writer.frame(front, rest);
-        self.flush(&mut writer);
+        if !held::keeps(&self.me) {
+            self.flush(&mut writer);
+        }
+    }
+
+    /// Sends what was held back.
+    pub(crate) fn let_go(&self) {
+        self.flush(&mut self.writer.lock());
     }
 
     fn flush(&self, writer: &mut Writer) {

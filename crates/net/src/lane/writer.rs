@@ -29,6 +29,12 @@ impl Writer {
         }
     }
 
+    /// How many pieces of short frames wait.
+    #[cfg(test)]
+    pub(crate) fn frames(&self) -> usize {
+        self.frames.len()
+    }
+
     /// Adds the bytes of an offer.
     pub(crate) fn transfer(&mut self, offer: u64, bytes: Bytes) {
         self.transfers.push_back((offer, bytes));
