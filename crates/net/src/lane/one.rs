@@ -122,7 +122,7 @@ impl Lane {
         !self.offers.lock().is_empty()
     }
 
-    /// How many short frames wait to be sent.
+    /// How many pieces of short frames wait to be sent.
     #[cfg(test)]
     pub(crate) fn unsent(&self) -> usize {
         self.writer.lock().frames()
