@@ -210,7 +210,7 @@ fn write_methods(curves: &[Line]) -> Result<()> {
     std::fs::write(docs.join("images/methods.svg"), accuracy.svg())?;
     let page = format!(
         "# Methods compared\n\n\
-         Written by `cargo xtask methods` from real runs; the numbers are of the machine that ran them \
+         Written by `cargo xtask methods` from real runs, one of each; the numbers are of the machine that ran them \
          (2 cores). When to use which: [Which way to train](choosing.md).\n\n\
          Softmax regression on MNIST, 2 parameter servers and 4 replicas in one process, batches of 100, \
          until {:.1} % of the test images are told right. Bytes are tensors and messages between \
@@ -265,8 +265,8 @@ fn write_bounds(speeds: &[Vec<f64>]) -> Result<()> {
          loses 5 ms at each step (\"always\"). Updates a second by all:\n\n\
          {rows}\n\n\
          ![Updates a second against the bound](images/staleness.svg)\n\n\
-         Where any replica may be slow for a moment, a bound of some steps takes most of the waiting away: \
-         who was late catches up before others must wait for it. One that is always slower holds all others \
+         Where any replica may be slow for a moment, the waiting shrinks as the bound grows: who was late \
+         catches up before others must wait for it. One that is always slower holds all others \
          to its own speed sooner or later, whatever the bound; only without one do they leave it behind.\n"
     );
     std::fs::write(docs.join("staleness.md"), page)?;

@@ -57,12 +57,15 @@ fn measure(steps: i64) -> Result<Vec<String>, Box<dyn std::error::Error>> {
         let (millis, bytes, loss) = train(tasks, steps)?;
         report.push(format!("\"ms_{tasks}\":{millis:.2}"));
         report.push(format!("\"kb_{tasks}\":{:.1}", bytes / 1e3));
+        if !loss.is_finite() {
+            return Err(format!("the loss on {tasks} tasks is {loss}").into());
+        }
         losses.push(loss);
     }
     // Sums of fewer terms first: the same but for rounding.
     let apart = losses.iter().map(|l| (l - losses[0]).abs() / losses[0]);
     let apart = apart.fold(0.0f32, f32::max);
-    report.push(format!("\"loss_apart\":{apart:e}"));
+    report.push(format!("\"loss\":{},\"loss_apart\":{apart:e}", losses[0]));
     Ok(report)
 }
 
