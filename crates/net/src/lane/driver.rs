@@ -34,7 +34,8 @@ const MOMENT: u64 = 60_000;
 /// little.
 const GIVEN_WAY: u64 = 30_000;
 
-/// Whoever keeps the core for so long after it was given has work of its own.
+/// Whoever keeps the core for so long after it was given has work of its own, if it does so twice within `WARY`: once may have
+/// been the system.
 const HOG: u64 = 1_000_000;
 
 /// How long not to give way to such a one: it takes the core for a whole turn, while who sleeps gets it as soon as something
@@ -45,7 +46,7 @@ const WARY: u64 = 20_000_000;
 const VISIT: u64 = 2_000_000;
 
 /// How long after such a one was there threads do not keep to their core.
-const AWAY: u64 = 1_000_000_000;
+const AWAY: u64 = 200_000_000;
 
 /// How long after a client's last look the lanes are still its own: the time to its next step.
 const CLAIM: u64 = 1_000_000;
@@ -74,7 +75,8 @@ pub(crate) struct Driver {
     is_attended: AtomicBool,
     /// Until when the lanes are a client's, in nanoseconds from `start`.
     claimed: AtomicU64,
-    /// Until when to sleep at once, in nanoseconds from `start`.
+    /// When the core was last kept for long by another, and until when to sleep at once, in nanoseconds from `start`.
+    hogged: AtomicU64,
     wary: AtomicU64,
     /// When a client's thread last went to its task's core.
     visited: AtomicU64,
@@ -99,6 +101,7 @@ impl Driver {
             is_asleep: AtomicBool::new(false),
             is_attended: AtomicBool::new(false),
             claimed: AtomicU64::new(0),
+            hogged: AtomicU64::new(0),
             wary: AtomicU64::new(0),
             visited: AtomicU64::new(0),
             waiting: Mutex::default(),
@@ -224,7 +227,10 @@ impl Driver {
             std::thread::yield_now();
             let now = self.now();
             if now - since > HOG {
-                self.wary.store(now + WARY, Ordering::Relaxed);
+                let last = self.hogged.swap(now, Ordering::Relaxed);
+                if last != 0 && now < last + WARY {
+                    self.wary.store(now + WARY, Ordering::Relaxed);
+                }
             }
             spent += (now - since).min(GIVEN_WAY);
             since = now;
