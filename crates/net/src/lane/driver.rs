@@ -34,13 +34,13 @@ const MOMENT: u64 = 60_000;
 /// little.
 const GIVEN_WAY: u64 = 30_000;
 
-/// Whoever keeps the core for so long after it was given has work of its own, if it does so twice within `WARY`: once may have
-/// been the system.
+/// Whoever keeps the core for so long after it was given has work of its own, if it does so twice within `WARY`, or was there
+/// before: once may have been the system.
 const HOG: u64 = 1_000_000;
 
 /// How long not to give way to such a one: it takes the core for a whole turn, while who sleeps gets it as soon as something
 /// comes.
-const WARY: u64 = 20_000_000;
+const WARY: u64 = 40_000_000;
 
 /// How often a client's thread goes to its task's core.
 const VISIT: u64 = 2_000_000;
@@ -228,7 +228,7 @@ impl Driver {
             let now = self.now();
             if now - since > HOG {
                 let last = self.hogged.swap(now, Ordering::Relaxed);
-                if last != 0 && now < last + WARY {
+                if last != 0 && now < last + WARY || !self.is_calm(now) {
                     self.wary.store(now + WARY, Ordering::Relaxed);
                 }
             }

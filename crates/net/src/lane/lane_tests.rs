@@ -214,7 +214,7 @@ async fn what_a_thread_holds_back_leaves_together_and_in_order() {
         // Within another it is the outer one that lets go.
         held::holding(|| push(2));
         assert!(lane.unsent() > 0);
-        held::let_go();
+        let_go();
         assert_eq!(lane.unsent(), 0);
         push(3);
         assert!(lane.unsent() > 0);
