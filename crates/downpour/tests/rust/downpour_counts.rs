@@ -186,13 +186,18 @@ fn an_embedding_learns_by_downpour_what_it_learns_by_plain_steps() -> Result<()>
     Ok(())
 }
 
+/// What a replica waits for, so that nobody is done before a parameter server is lost.
+struct Fate {
+    /// Before which of its batches it saves.
+    save_at: Option<usize>,
+    /// Before which it waits for the loss.
+    wait_at: usize,
+    ready: mpsc::Sender<()>,
+    lost: mpsc::Receiver<()>,
+}
+
 /// What a replica does until a parameter server is lost, and after.
-fn survive(
-    target: &Target,
-    task: usize,
-    dir: &str,
-    fate: Option<(usize, usize, mpsc::Sender<()>, mpsc::Receiver<()>)>,
-) -> usize {
+fn survive(target: &Target, task: usize, dir: &str, fate: &Fate) -> usize {
     let worker = build(task, 2, 4);
     let mut session = open(target, task, &worker, Some(dir));
     let mut replica = worker.training.replica();
@@ -202,16 +207,15 @@ fn survive(
             break;
         };
         let batch = ids(batch);
-        if let Some((save_at, lose_at, ready, lost)) = &fate {
-            if taken == *save_at {
-                // Hooks see a step: a checkpoint of what was done so far.
-                let step = session.step().feed(&worker.ids, &batch);
-                step.fetch(&worker.step).unwrap();
-            }
-            if taken == *lose_at {
-                ready.send(()).unwrap();
-                lost.recv().unwrap();
-            }
+        if Some(taken) == fate.save_at {
+            // Hooks see a step: a checkpoint of what was done so far, with a portion in hand.
+            replica.flush(&mut session).unwrap();
+            let step = session.step().feed(&worker.ids, &batch);
+            step.fetch(&worker.step).unwrap();
+        }
+        if taken == fate.wait_at {
+            fate.ready.send(()).unwrap();
+            fate.lost.recv().unwrap();
         }
         replica.step(&mut session, &[(&worker.ids, batch)]).unwrap();
     }
@@ -224,25 +228,30 @@ fn survive(
 fn a_lost_parameter_server_takes_books_and_model_back_together() {
     for (seed, lost) in [(1, 0), (2, 1), (3, 1)] {
         let mut draws = Draws::new(seed);
-        let save_at = draws.below(8);
+        let save_at = 1 + draws.below(8);
         let lose_at = save_at + draws.below(8);
         let dir = tempfile::tempdir().unwrap();
         let dir = dir.path().to_str().unwrap();
         let mut cluster = LocalCluster::start(2, REPLICAS).unwrap();
         let targets: Vec<Target> = cluster.workers().iter().map(Target::from).collect();
         let (ready, is_ready) = mpsc::channel();
-        let (gone, is_gone) = mpsc::channel();
-        let mut fate = Some((save_at, lose_at, ready, is_gone));
         let losses: usize = std::thread::scope(|scope| {
-            let replicas: Vec<_> = (0..REPLICAS)
-                .map(|task| {
-                    let (fate, target) = (fate.take(), &targets[task]);
-                    scope.spawn(move || survive(target, task, dir, fate))
-                })
-                .collect();
-            is_ready.recv().unwrap();
+            let mut gone = Vec::new();
+            let mut replicas = Vec::new();
+            for (task, target) in targets.iter().enumerate() {
+                let (tell, lost) = mpsc::channel();
+                gone.push(tell);
+                let fate = Fate {
+                    save_at: (task == 0).then_some(save_at),
+                    wait_at: if task == 0 { lose_at } else { 8 },
+                    ready: ready.clone(),
+                    lost,
+                };
+                replicas.push(scope.spawn(move || survive(target, task, dir, &fate)));
+            }
+            (0..REPLICAS).for_each(|_| is_ready.recv().unwrap());
             cluster.restart_ps(lost).unwrap();
-            gone.send(()).unwrap();
+            gone.iter().for_each(|tell| tell.send(()).unwrap());
             replicas.into_iter().map(|r| r.join().unwrap()).sum()
         });
         let worker = build(0, 2, 4);
