@@ -74,7 +74,10 @@ pub(crate) fn staleness(facts: &StalenessFacts, classes: bool) -> StalenessRepor
         updates: facts.updates(),
         total: facts.total,
         worst: facts.worst,
-        classes: classes.then(|| facts.counts.to_vec()).unwrap_or_default(),
+        classes: match classes {
+            true => facts.counts.to_vec(),
+            false => Vec::new(),
+        },
     }
 }
 

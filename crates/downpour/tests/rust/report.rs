@@ -41,7 +41,7 @@ fn who_updates_late_is_known_by_name() {
         // The second's step is begun: it has read, and lacks what it waits for.
         let (_, read, go, done) = &all[1];
         let fetches = [read.clone(), done.clone()];
-        let late = PartialRun::new(&sessions[1], &[go.clone()], &fetches).unwrap();
+        let late = PartialRun::new(&sessions[1], std::slice::from_ref(go), &fetches).unwrap();
         late.step(&[], &fetches[..1]).unwrap();
         let (_, _, go_first, done_first) = &all[0];
         let step = sessions[0].step().feed(go_first, 1.0f32);
