@@ -503,6 +503,6 @@ mod tests {
     }
 
     fn staleness_counts(tasks: &[WatchedTask]) -> Vec<u64> {
-        super::staleness(tasks).counts
+        staleness(tasks).counts
     }
 }
