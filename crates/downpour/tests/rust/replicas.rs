@@ -81,12 +81,12 @@ fn learn(sync: bool, steps: i64) {
 
 #[test]
 fn replicas_of_several_tasks_train_asynchronously() {
-    learn(false, 250);
+    learn(false, 400);
 }
 
 #[test]
 fn replicas_of_several_tasks_train_synchronously() {
-    learn(true, 125);
+    learn(true, 160);
 }
 
 #[test]
