@@ -74,7 +74,8 @@ fn training_survives_the_loss_of_a_ps_and_no_step_counts_twice() {
             cluster.restart_ps(1).unwrap();
         }
     }
-    assert!(session.losses() > 0, "nothing was lost");
+    let losses = session.losses();
+    assert!(losses > 0, "nothing was lost");
     session.close().unwrap();
     let values = values.lock();
     let weight = values[0].scalar_value::<f32>().unwrap();
@@ -83,7 +84,7 @@ fn training_survives_the_loss_of_a_ps_and_no_step_counts_twice() {
         values[1].scalar_value::<i64>().unwrap(),
         values[2].scalar_value::<i64>().unwrap(),
     );
-    assert_eq!((witness, step), (120, 120));
+    assert_eq!((witness, step), (120, 120), "after {losses} losses");
     let saved = latest_checkpoint(path).unwrap().unwrap();
     assert!(saved.ends_with("model.ckpt-120"), "{saved}");
     let count = read_checkpoint(&saved, "global_step").unwrap();

@@ -189,6 +189,9 @@ async fn receive(way: &mut impl Way, lanes: &Lanes) -> io::Result<(String, u64, 
         near: lanes.near.get().filter(|_| way.is_near(hello.at)).cloned(),
         refused,
     };
+    if welcome.refused.is_none() {
+        lanes.expect(&hello.task);
+    }
     write(way, &welcome).await?;
     if welcome.refused.is_some() || way.read_u8().await? != GO {
         return Err(io::ErrorKind::ConnectionRefused.into());

@@ -234,6 +234,26 @@ async fn what_a_thread_holds_back_leaves_together_and_in_order() {
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_of_a_lost_peer_are_waited_for_as_soon_as_it_calls_again() {
+    let (a, b) = two(Limits::default(), true).await;
+    b.peers.open_lane(A, None).await.unwrap();
+    a.lanes
+        .table
+        .lock()
+        .lost
+        .insert("/job:ps/replica:0/task:1".to_owned());
+    assert!(a.lanes.await_from("/job:ps/replica:0/task:1").is_err());
+    for _ in 0..20 {
+        let lane = b.lanes.to(A).unwrap();
+        b.lanes.end(&lane, io::ErrorKind::ConnectionReset.into());
+        assert_eq!(a.ears.lost.recv_timeout(PATIENCE).unwrap(), B);
+        // Whether or not the other end of the new lane is there when this one is.
+        b.peers.open_lane(A, None).await.unwrap();
+        assert!(a.lanes.await_from(B).is_ok());
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn calls_are_answered_stopped_and_refused() {
     let (a, b) = two(Limits::default(), true).await;
     a.peers.open_lane(B, None).await.unwrap();

@@ -177,6 +177,12 @@ impl Lanes {
         Ok(Awaited(lane))
     }
 
+    /// A peer that was lost calls again. Known before it is answered: what its values are waited for may begin as soon as it
+    /// has the answer, before the lane is there.
+    fn expect(&self, peer: &str) {
+        self.table.lock().lost.remove(peer);
+    }
+
     pub(crate) fn gated_by(&self, gate: Arc<Gate>) {
         // There is one door to a task.
         let _ = self.gate.set(gate);

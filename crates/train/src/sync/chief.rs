@@ -16,10 +16,6 @@ use tracing::{error, info, warn};
 /// How long the chief waits for a gradient before it looks who is still there.
 const LOOK: Duration = Duration::from_millis(500);
 
-/// When the chief's step is given up that nobody could wake. What it has taken is lost then: workers push anew when
-/// they are given tokens again.
-const GIVE_UP: Duration = Duration::from_secs(10);
-
 /// A worker that was not heard of for so long may be gone.
 const SILENT: Duration = BEAT.saturating_mul(3);
 
@@ -153,7 +149,8 @@ impl Gathering {
     }
 
     /// Waits for the gradients of these workers and updates the model, all in one step. If one of them keeps it waiting,
-    /// or is not among those that come, it is only learned who has come.
+    /// or is not among those that come, it is only learned who has come. It ends when it is nudged, or fails with its
+    /// session: given up half made, an update would be in some variables and not in others.
     fn wait_and_apply(&mut self, workers: &[usize]) -> Result<Option<i64>> {
         let gate = &self.parts.gate;
         let mut least = vec![i64::MIN; self.settings.replicas];
@@ -161,16 +158,13 @@ impl Gathering {
             least[worker] = self.members.step();
         }
         let expected = i32::try_from(workers.len()).unwrap_or(i32::MAX);
-        let step = self.session.step().timeout(GIVE_UP);
-        let mut step = step.feed(&gate.expected, expected).feed(&gate.least, least);
+        let step = self.session.step().feed(&gate.expected, expected);
+        let mut step = step.feed(&gate.least, least);
         for &worker in workers {
             step = step.target(&self.parts.give_applied[worker]);
         }
-        let outcome = match self.nudger.during(|| step.fetch(&self.outcomes[1])) {
-            Ok(outcome) => counts(&outcome)?,
-            Err(e) if e.code == Code::DeadlineExceeded => return Ok(None),
-            Err(e) => return Err(e),
-        };
+        let outcome = self.nudger.during(|| step.fetch(&self.outcomes[1]))?;
+        let outcome = counts(&outcome)?;
         let now = Instant::now();
         if let [made] = outcome[..] {
             for &worker in workers {

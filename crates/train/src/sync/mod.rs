@@ -2,8 +2,9 @@
 //!
 //! Every worker pushes its gradients into accumulators beside the variables, says so in a queue,
 //! and waits for a token of the new step in a queue of its own. The chief counts who has pushed;
-//! when enough have, it applies the mean and hands out tokens, all in one step as long as nobody is missing. Gradients of an older step are
-//! dropped by the accumulators, so a late worker spoils nothing.
+//! when enough have, it applies the mean and hands out tokens, all in one step as long as nobody is
+//! missing. Gradients of an older step are dropped by the accumulators, so a late worker spoils
+//! nothing.
 //!
 //! Unlike TensorFlow's barrier this one knows its members: workers beat; one that is silent is
 //! named in the log and to whoever asks ([`MissingWorkers`]), and when its process is gone or its
