@@ -13,6 +13,27 @@ import time
 import servers
 
 SIDES = ("ours", "theirs")
+PATIENCE = 120  # seconds beyond its time after which a round is called stuck
+
+
+def started(body, *args):
+    thread = threading.Thread(target=body, args=args, daemon=True)
+    thread.start()
+    return thread
+
+
+def settle(threads, help_out, is_over, failed, deadline):
+    """Waits until the workers' threads end. In synchronous training one may wait for the gradient of another that has stopped, which then makes a step
+    more; that step may itself have come too late and want one of the first. So whoever is still at it is helped by whoever is not, until nobody is."""
+    while not failed and any(t.is_alive() for t in threads):
+        for t in threads:
+            t.join(0.1)
+        busy = [i for i, t in enumerate(threads) if t.is_alive()]
+        idle = [i for i, t in enumerate(threads) if not t.is_alive()]
+        if busy and time.perf_counter() > deadline:
+            failed.append(RuntimeError("the steps of workers %s have not ended" % busy))
+        elif busy and idle and is_over():
+            threads[idle[0]] = help_out(idle[0])
 
 
 class Cluster:
@@ -89,16 +110,14 @@ class Client:
             except Exception as e:  # reported below: a thread's own exception is lost
                 failed.append(e)
                 over[:] = [True] * len(over)
-        threads = [threading.Thread(target=work, args=(i,)) for i in range(len(self.steps))]
-        for t in threads:
-            t.start()
-        while any(t.is_alive() for t in threads):
-            for t in threads:
-                t.join(0.5 if all(over) else 0.05)
-            # One that waits for the gradient of another that has just stopped.
-            idle = [i for i, t in enumerate(threads) if not t.is_alive()]
-            if not failed and all(over) and 0 < len(idle) < len(threads):
-                self.steps[idle[0]]()
+
+        def help_out(i):
+            try:
+                self.steps[i]()
+            except Exception as e:
+                failed.append(e)
+        threads = [started(work, i) for i in range(len(self.steps))]
+        settle(threads, lambda i: started(help_out, i), lambda: all(over), failed, begin + seconds + PATIENCE)
         if failed:
             raise failed[0]
         return sum(n / t for n, t in zip(counts, took))
@@ -112,7 +131,7 @@ def cluster_row(build, unit, per_step=1.0, ps=2, workers=2):
     """A row: `build(tf, spec, worker)` gives a worker's program. The figure is steps/s times `per_step`; of microseconds, their number."""
     def row(bench):
         import tensorflow.compat.v1 as tf
-        samples, clusters, clients = {side: [] for side in SIDES}, {}, {}
+        samples, clusters, clients, is_done = {side: [] for side in SIDES}, {}, {}, False
         try:
             for side in SIDES:
                 cluster = clusters[side] = Cluster(bench, side, ps, workers)
@@ -122,8 +141,9 @@ def cluster_row(build, unit, per_step=1.0, ps=2, workers=2):
                 for side in SIDES:
                     rate = clients[side].run(bench.seconds, least=2)
                     samples[side].append(1e6 / rate if unit == "us/step" else rate * per_step)
+            is_done = True
         finally:
-            for client in clients.values():
+            for client in clients.values() if is_done else ():  # with a step under way a close might wait for it
                 client.close()
             for cluster in clusters.values():
                 cluster.stop()

@@ -181,8 +181,8 @@ def run_rows(bench, names, known, note):
     for name in names:
         try:
             r = measure(name, known[name], bench)
-        except (native.Failed, RuntimeError, OSError) as e:
-            print("%-28s FAILED: %s" % (name, e), flush=True)
+        except Exception as e:  # also TensorFlow's own errors: python would wait for its client's threads at its end
+            print("%-28s FAILED: %s: %s" % (name, type(e).__name__, e), flush=True)
             failed.append(name)
             continue
         print(json.dumps(r) if bench.options.json else show(r), flush=True)

@@ -21,6 +21,7 @@ mod graphs;
 mod inspect;
 mod launch;
 mod methods;
+mod patience;
 mod process;
 mod programs;
 mod proto;

@@ -4,10 +4,13 @@
 use crate::process::{build_server, cargo, run_watched};
 use crate::{
     bench, check, cluster, conformance, dashboard, example, examples, fuzz, graphs, inspect,
-    launch, methods, programs,
+    launch, methods, patience, programs,
 };
 use anyhow::{Result, bail};
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// Several times what the longest step takes, builds included: one that needs more hangs.
+const PATIENCE: Duration = Duration::from_secs(20 * 60);
 
 /// Runs every step and fails when any of them did.
 pub(crate) fn run() -> Result<()> {
@@ -101,7 +104,7 @@ impl Report {
     fn step(&mut self, name: &'static str, body: impl FnOnce() -> Result<String>) -> bool {
         eprintln!("== {name}");
         let start = Instant::now();
-        let outcome = body();
+        let outcome = patience::within(PATIENCE, name, body);
         let seconds = start.elapsed().as_secs();
         let is_ok = outcome.is_ok();
         let note = match outcome {
