@@ -16,11 +16,13 @@ mod row;
 mod worker;
 
 use clap::{Parser, Subcommand};
+use downpour_tensor::LargePages;
+use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
 // As in the program itself.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: LargePages<MiMalloc> = LargePages(MiMalloc);
 
 /// Our side of the benchmark's cluster rows.
 #[derive(Parser)]

@@ -12,11 +12,13 @@ mod shell;
 mod stop;
 
 use clap::{CommandFactory, Parser, Subcommand};
+use downpour_tensor::LargePages;
+use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
 // Large tensors come and go with every step; the system's allocator maps and unmaps each.
 #[global_allocator]
-static ALLOCATOR: mimalloc::MiMalloc = mimalloc::MiMalloc;
+static ALLOCATOR: LargePages<MiMalloc> = LargePages(MiMalloc);
 
 /// Distributed TensorFlow, rebuilt in Rust.
 #[derive(Parser)]

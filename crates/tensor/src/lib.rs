@@ -4,6 +4,7 @@
 //! [`Tensor::make_mut`] writes in place when nobody else holds the buffer, else on a fresh copy.
 //! Nothing here computes, waits, logs or reads a file.
 
+mod allocator;
 mod buffer;
 mod display;
 mod dtype;
@@ -12,6 +13,7 @@ mod shape;
 mod tensor;
 mod variant;
 
+pub use allocator::LargePages;
 pub use buffer::{Buffer, BufferWriter};
 pub use dtype::{DType, UnknownDType};
 pub use element::Element;
