@@ -218,17 +218,22 @@ fn from_parts(g: &Graph, parts: &[Variable], ids: &Output, lookup: Lookup) -> Ou
                 return g.invalid();
             };
             let (base, extra) = (rows / count, rows % count);
-            let (base, longer) = (
-                flat.scalar_like(base as f64),
-                flat.scalar_like(base as f64 + 1.0),
-            );
-            let extra = flat.scalar_like(extra as f64);
-            let behind = &flat - &extra;
-            let part = flat.floor_div(&longer).maximum(&behind.floor_div(&base));
-            let row = part
-                .less(&extra)
-                .select(&(&flat % &longer), &(&behind % &base));
-            (part, row)
+            if extra == 0 {
+                let base = flat.scalar_like(base as f64);
+                (flat.floor_div(&base), &flat % &base)
+            } else {
+                let (base, longer) = (
+                    flat.scalar_like(base as f64),
+                    flat.scalar_like(base as f64 + 1.0),
+                );
+                let extra = flat.scalar_like(extra as f64);
+                let behind = &flat - &extra;
+                let part = flat.floor_div(&longer).maximum(&behind.floor_div(&base));
+                let row = part
+                    .less(&extra)
+                    .select(&(&flat % &longer), &(&behind % &base));
+                (part, row)
+            }
         }
     };
     let part = part.cast(DType::Int32);

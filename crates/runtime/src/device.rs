@@ -1,11 +1,11 @@
 //! A device: its name, its resources, its threads, its memory budget, and whatever the wiring
 //! crate lends to kernels (storage, clocks) by type.
 //!
-//! Steps run on the device's own executor threads; loops inside kernels are split over rayon's
-//! global pool. The two are kept apart on purpose: a thread that waits for its loop must never
+//! Steps run on the device's own executor threads; loops inside kernels are split over the
+//! process' [`crew`]. The two are kept apart on purpose: a thread that waits for its loop must never
 //! pick up another step, which might want a lock that the waiting kernel holds.
 
-use crate::ResourceManager;
+use crate::{ResourceManager, crew};
 use downpour_graph::{Result, Status};
 use downpour_tensor::{DType, Shape};
 use parking_lot::{Condvar, Mutex};
@@ -193,7 +193,7 @@ impl ExecutorThreads {
             );
         }
         // Those for parts of kernels too: made by whoever needs them first, they would run only where that one may.
-        rayon::current_num_threads();
+        crew::muster();
         ExecutorThreads { queue }
     }
 
@@ -241,7 +241,7 @@ pub fn parallel_for(total: usize, grain: usize, body: impl Fn(Range<usize>) + Sy
         }
         return;
     }
-    let threads = rayon::current_num_threads();
+    let threads = crew::num_threads();
     let parts = (total / grain).clamp(1, threads * 4);
     if parts == 1 || threads == 1 {
         if total > 0 {
@@ -259,12 +259,7 @@ pub fn parallel_for(total: usize, grain: usize, body: impl Fn(Range<usize>) + Sy
             body(total * part / parts..total * (part + 1) / parts);
         }
     };
-    rayon::in_place_scope(|scope| {
-        for _ in 1..threads.min(parts) {
-            scope.spawn(|_| work());
-        }
-        work();
-    });
+    crew::together(threads.min(parts) - 1, &work);
 }
 
 /// As [`parallel_for`], over a slice cut into rows of `row` elements: `body` gets the index of
@@ -277,7 +272,7 @@ pub fn parallel_ranges<T: Send>(
 ) {
     let row = row.max(1);
     let rows = out.len() / row;
-    let threads = rayon::current_num_threads();
+    let threads = crew::num_threads();
     let parts = (rows / grain_rows.max(1)).clamp(1, threads * 4);
     if parts == 1 || threads == 1 {
         if !out.is_empty() {
@@ -301,12 +296,7 @@ pub fn parallel_ranges<T: Send>(
             }
         }
     };
-    rayon::in_place_scope(|scope| {
-        for _ in 1..threads.min(parts) {
-            scope.spawn(|_| work());
-        }
-        work();
-    });
+    crew::together(threads.min(parts) - 1, &work);
 }
 
 #[cfg(test)]

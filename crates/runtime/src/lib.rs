@@ -8,6 +8,7 @@
 
 mod cancel;
 mod console;
+mod crew;
 mod device;
 mod executor;
 mod fold;
@@ -26,6 +27,7 @@ mod variable;
 
 pub use cancel::{CancelToken, Cancellation};
 pub use console::{Console, Print, Stream};
+pub use crew::num_threads;
 pub use device::{
     Device, Extensions, MemoryBudget, as_own_thread, parallel_for, parallel_ranges, set_before_long,
 };
@@ -33,7 +35,7 @@ pub use executor::{Step, StepEnv};
 pub use function::{
     Callee, Caller, Function, FunctionHandle, FunctionLibrary, call_op, checked_outputs,
 };
-pub use fuse::ScalarOp;
+pub use fuse::{Arithmetic, Around, Finder, Quick, Shortcut};
 pub use history::{STALENESS_FROM, Staleness, StalenessCounts, StalenessFacts};
 pub use kernel::{AsyncKernel, AsyncOp, Built, Kernel, KernelBuilder, NodeInfo, OpContext, Value};
 pub use plan::{CompileEnv, KernelCache, Plan};

@@ -1,6 +1,6 @@
 //! Which kernel runs which op for which element types.
 
-use crate::fuse::ScalarOp;
+use crate::fuse::{Arithmetic, Finder};
 use crate::kernel::{Built, KernelBuilder};
 use downpour_graph::{Node, Result, Status};
 use downpour_tensor::DType;
@@ -24,7 +24,8 @@ pub struct Registration {
 #[derive(Default)]
 pub struct Registry {
     kernels: HashMap<&'static str, Vec<Registration>>,
-    scalars: HashMap<&'static str, ScalarOp>,
+    arithmetic: HashMap<&'static str, Arithmetic>,
+    shortcuts: HashMap<&'static str, Finder>,
 }
 
 impl Registry {
@@ -55,20 +56,29 @@ impl Registry {
         self.kernels.entry(op).or_default().push(registration);
     }
 
-    /// Says what an op's `float` kernel does to single numbers, so that runs of such ops can be
+    /// Says what an op's `float` kernel does to numbers, so that runs of such ops can be
     /// computed at once. It must be what the kernel does, to the bit.
-    pub fn add_scalar(&mut self, op: &'static str, scalar: ScalarOp) {
-        self.scalars.insert(op, scalar);
+    pub fn add_arithmetic(&mut self, op: &'static str, arithmetic: Arithmetic) {
+        self.arithmetic.insert(op, arithmetic);
     }
 
-    /// What an op does to single `float` numbers, if that is known.
-    pub fn scalar(&self, op: &str) -> Option<ScalarOp> {
-        self.scalars.get(op).copied()
+    /// What an op does to `float` numbers, if that is known.
+    pub fn arithmetic(&self, op: &str) -> Option<Arithmetic> {
+        self.arithmetic.get(op).copied()
     }
 
-    /// Names of all ops whose arithmetic on single numbers is known.
-    pub fn scalars(&self) -> impl Iterator<Item = (&'static str, ScalarOp)> + '_ {
-        self.scalars.iter().map(|(op, scalar)| (*op, *scalar))
+    /// All ops whose arithmetic is known.
+    pub fn arithmetics(&self) -> impl Iterator<Item = (&'static str, Arithmetic)> + '_ {
+        self.arithmetic.iter().map(|(op, what)| (*op, *what))
+    }
+
+    /// Lets a node take over nodes before it: see [`crate::Shortcut`].
+    pub fn add_shortcut(&mut self, op: &'static str, finder: Finder) {
+        self.shortcuts.insert(op, finder);
+    }
+
+    pub(crate) fn shortcut(&self, op: &str) -> Option<Finder> {
+        self.shortcuts.get(op).copied()
     }
 
     /// Names of all ops with a kernel.

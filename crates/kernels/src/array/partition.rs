@@ -7,7 +7,7 @@ use crate::args::ints;
 use crate::math::isa::prefetch_run;
 use crate::room::filled;
 use downpour_graph::{Result, Status};
-use downpour_runtime::{Built, OpContext, Registry};
+use downpour_runtime::{Built, OpContext, Registry, parallel_ranges};
 use downpour_tensor::{Dims, Shape};
 
 pub(crate) fn register(r: &mut Registry) {
@@ -34,40 +34,78 @@ fn partition(ctx: &mut OpContext<'_>) -> Result<()> {
     }
     let n = ctx.num_outputs();
     let to = partitions.as_slice::<i32>()?;
-    let mut counts = vec![0usize; n];
-    for (i, &p) in to.iter().enumerate() {
-        match usize::try_from(p).ok().and_then(|p| counts.get_mut(p)) {
-            Some(count) => *count += 1,
-            None => {
-                return invalid(format!(
-                    "partitions{} = {p} is not in [0, {n})",
-                    position(partitions.dims(), i)
-                ));
-            }
-        }
+    if let Some(i) = to
+        .iter()
+        .position(|p| !(0..n as i64).contains(&i64::from(*p)))
+    {
+        return invalid(format!(
+            "partitions{} = {} is not in [0, {n})",
+            position(partitions.dims(), i),
+            to[i]
+        ));
     }
+    let dealt = dealt(to, n);
     let rest = Dims::from_slice(&data.dims()[partitions.rank()..]);
     let row: usize = rest.iter().product();
     let dtype = data.dtype();
     let outputs = with_unit!(dtype, U => {
         let src = U::view(data)?;
-        let mut parts: Vec<Vec<U>> = counts.iter().map(|c| Vec::with_capacity(c * row)).collect();
-        for (i, &p) in to.iter().enumerate() {
-            match &src[i * row..(i + 1) * row] {
-                [one] => parts[p as usize].push(one.clone()),
-                many => parts[p as usize].extend_from_slice(many),
-            }
-        }
-        let shaped = parts.into_iter().zip(&counts).map(|(part, &count)| {
-            let shape: Shape = std::iter::once(count).chain(rest.iter().copied()).collect();
+        let parts = dealt.iter().map(|rows| {
+            let part = if row == 1 {
+                rows.iter().map(|&i| src[i].clone()).collect()
+            } else {
+                filled(Vec::new(), rows.len() * row, row, GRAIN.div_ceil(row.max(1)), |first, out| {
+                    let count = out.missing().checked_div(row).unwrap_or(0);
+                    for &i in &rows[first..first + count] {
+                        out.extend_from_slice(&src[i * row..(i + 1) * row]);
+                    }
+                })
+            };
+            let shape: Shape = std::iter::once(rows.len()).chain(rest.iter().copied()).collect();
             U::tensor(dtype, part, shape)
         });
-        shaped.collect::<Result<Vec<_>>>()?
+        parts.collect::<Result<Vec<_>>>()?
     });
     for (i, out) in outputs.into_iter().enumerate() {
         ctx.set_output(i, out);
     }
     Ok(())
+}
+
+/// Parts below which looking for each one's rows in turn is quicker than dealing them out.
+const FEW_PARTS: usize = 8;
+
+/// Rows from which on looking through them is worth a thread.
+const MANY_ROWS: usize = 16 << 10;
+
+/// Which rows each of `n` parts gets, where row `i` goes to part `to[i]`, which there is.
+fn dealt(to: &[i32], n: usize) -> Vec<Vec<usize>> {
+    if n > FEW_PARTS {
+        let mut parts = vec![Vec::new(); n];
+        for (i, &p) in to.iter().enumerate() {
+            parts[p as usize].push(i);
+        }
+        return parts;
+    }
+    let one = |p: i32| {
+        let count = to.iter().filter(|t| **t == p).count();
+        // Every row is written down and stays if it is one of these: nothing to mispredict.
+        let (mut rows, mut next) = (vec![0; count + 1], 0);
+        for (i, &t) in to.iter().enumerate() {
+            rows[next] = i;
+            next += usize::from(t == p);
+        }
+        rows.truncate(count);
+        rows
+    };
+    let mut parts = vec![Vec::new(); n];
+    let grain = MANY_ROWS.div_ceil(to.len().max(1));
+    parallel_ranges(&mut parts, 1, grain, |first, parts| {
+        for (p, part) in parts.iter_mut().enumerate() {
+            *part = one((first + p) as i32);
+        }
+    });
+    parts
 }
 
 fn stitch(ctx: &mut OpContext<'_>) -> Result<()> {
@@ -130,7 +168,9 @@ fn stitch(ctx: &mut OpContext<'_>) -> Result<()> {
         };
         let out = match gap {
             None => Vec::new(),
-            Some(gap) if given >= rows && row >= LONG_ROW => {
+            Some(gap)
+                if given >= rows && row >= LONG_ROW && u32::try_from(given).is_ok() =>
+            {
                 stitch_long(&flat, &views, rows, row, &gap)
             }
             Some(gap) => {
@@ -168,13 +208,14 @@ fn stitch_long<U: Unit>(
     row: usize,
     gap: &U,
 ) -> Vec<U> {
-    const NOBODY: (usize, usize) = (usize::MAX, 0);
+    const NOBODY: (u32, u32) = (u32::MAX, 0);
     let mut source = vec![NOBODY; rows];
-    for (i, values) in flat.iter().enumerate() {
-        for (j, &to) in values.iter().enumerate() {
-            source[to as usize] = (i, j * row);
+    for (values, i) in flat.iter().zip(0u32..) {
+        for (&to, j) in values.iter().zip(0u32..) {
+            source[to as usize] = (i, j);
         }
     }
+    let place = |(i, j): (u32, u32)| (i as usize, j as usize * row);
     filled(
         Vec::new(),
         rows * row,
@@ -182,12 +223,13 @@ fn stitch_long<U: Unit>(
         GRAIN.div_ceil(row),
         |first, out| {
             let end = first + out.missing() / row;
-            for (r, &(i, at)) in source[first..end].iter().enumerate() {
-                if let Some(&(i, at)) = source.get(first + r + AHEAD)
+            for (r, &from) in source[first..end].iter().enumerate() {
+                if let Some((i, at)) = source.get(first + r + AHEAD).copied().map(place)
                     && let Some(src) = views.get(i)
                 {
                     prefetch_run(src, at, row);
                 }
+                let (i, at) = place(from);
                 match views.get(i) {
                     Some(src) => out.extend_from_slice(&src[at..at + row]),
                     None => out.repeat(gap, row),
@@ -199,6 +241,7 @@ fn stitch_long<U: Unit>(
 
 #[cfg(test)]
 mod tests {
+    use super::{FEW_PARTS, dealt};
     use crate::testing::{floats, run_op};
     use downpour_tensor::{DType, Tensor};
 
@@ -234,6 +277,20 @@ mod tests {
             back[0].as_slice::<f32>().unwrap(),
             data.as_slice::<f32>().unwrap()
         );
+    }
+
+    #[test]
+    fn rows_are_dealt_out_alike_to_few_and_to_many() {
+        for n in [1, 2, FEW_PARTS, FEW_PARTS + 1, 40] {
+            let to: Vec<i32> = (0..20_000i32).map(|i| (i / 7 * 31) % n as i32).collect();
+            let parts = dealt(&to, n);
+            assert_eq!(parts.len(), n);
+            for (p, rows) in parts.iter().enumerate() {
+                let want = (0..to.len()).filter(|i| to[*i] == p as i32);
+                assert!(rows.iter().copied().eq(want));
+            }
+        }
+        assert_eq!(dealt(&[], 2), [[], []]);
     }
 
     #[test]

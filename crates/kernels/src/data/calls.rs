@@ -42,7 +42,7 @@ pub(super) fn parallelism(calls: i64) -> Result<Option<usize>> {
 
 /// As many calls as can run at once, and one more to be ready when one ends.
 pub(super) fn tuned(calls: Option<usize>) -> usize {
-    calls.unwrap_or_else(|| rayon::current_num_threads() + 1)
+    calls.unwrap_or_else(|| downpour_runtime::num_threads() + 1)
 }
 
 /// The attribute `deterministic` or its predecessor `sloppy`: `None` leaves it to the options.

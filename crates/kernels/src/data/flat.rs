@@ -123,7 +123,7 @@ fn interleave(b: &KernelBuilder<'_>) -> Result<Built> {
         let last = ctx.num_inputs() - 2;
         let mut cycle = define::int(ctx, last, "cycle_length")?;
         if cycle == -1 {
-            cycle = rayon::current_num_threads() as i64;
+            cycle = downpour_runtime::num_threads() as i64;
         }
         let (cycle, block) = lengths(cycle, define::int(ctx, last + 1, "block_length")?)?;
         let recipe = Interleave {

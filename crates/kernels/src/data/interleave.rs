@@ -105,7 +105,7 @@ fn arguments(ctx: &OpContext<'_>, form: Form) -> Result<(ShapeOf, usize)> {
         _ => parallelism(define::int(ctx, n - 1, "num_parallel_calls")?)?,
     };
     if cycle == -1 && !matches!(form, Form::Legacy { .. }) {
-        cycle = calls.map_or(rayon::current_num_threads(), |c| c) as i64;
+        cycle = calls.map_or(downpour_runtime::num_threads(), |c| c) as i64;
     }
     let (cycle, block) = lengths(cycle, define::int(ctx, last + 1, "block_length")?)?;
     if let Some(calls) = calls
@@ -148,7 +148,7 @@ fn arguments(ctx: &OpContext<'_>, form: Form) -> Result<(ShapeOf, usize)> {
         cycle,
         block,
         buffer: usize::try_from(buffer).unwrap_or(own),
-        prefetch: usize::try_from(prefetch).unwrap_or(cycle.min(rayon::current_num_threads())),
+        prefetch: usize::try_from(prefetch).unwrap_or(cycle.min(downpour_runtime::num_threads())),
         calls: calls.unwrap_or_else(|| cycle.max(tuned(None))),
         deterministic,
     };

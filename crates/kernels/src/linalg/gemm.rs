@@ -243,7 +243,7 @@ unsafe fn block<T: Tiled>(
                 let sweep = Sweep {
                     a: a_data,
                     rows: &at,
-                    segments: &[0],
+                    segments: &[(0, 0)],
                     len: ks.len(),
                     step,
                     b: b_data,
@@ -254,7 +254,7 @@ unsafe fn block<T: Tiled>(
                 };
                 // SAFETY: the rows named are in our part of `c`; from the second block on they
                 // hold the sums of the first.
-                unsafe { kernel.run_at(&sweep, c, accumulate || k0 > 0) };
+                unsafe { kernel.run_at(&sweep, c, a.rows * n, accumulate || k0 > 0) };
             }
         }
         k0 = ks.end;

@@ -1,12 +1,14 @@
-//! `MatMul`, `SparseMatMul` (dense inputs that happen to hold zeros) and `_FusedMatMul`.
+//! `MatMul`, `SparseMatMul` (dense inputs that happen to hold zeros) and `_FusedMatMul`, which is
+//! also what a `MatMul` becomes that [`crate::nn::layer`] found before a bias and an activation.
 
 use super::fuse::Activation;
 use super::gemm::{Matrix, product};
 use super::tile::Tiled;
+use crate::nn::bias::add_rows;
 use crate::nn::float::{compute_type, narrow, widen};
 use crate::types::with_type;
-use downpour_graph::{Result, Status};
-use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, parallel_ranges};
+use downpour_graph::{Attrs, Result, Status};
+use downpour_runtime::{Built, KernelBuilder, OpContext, Quick, Registry, parallel_ranges};
 use downpour_tensor::{DType, Element, Shape, Tensor};
 
 /// The types TensorFlow multiplies matrices of.
@@ -55,6 +57,26 @@ pub(crate) fn register(r: &mut Registry) {
         };
         Built::costly(move |ctx| fused_matmul(ctx, ta, tb, activation))
     });
+}
+
+/// The product of inputs 0 and 1 with `attrs`, then the bias in input 2, then an activation. Leaves
+/// whatever is wrong to the ops themselves, whose errors name their nodes.
+pub(crate) fn with_bias(attrs: &Attrs, activation: Activation) -> Option<Quick> {
+    let (ta, tb) = (
+        attrs.bool("transpose_a").ok()?,
+        attrs.bool("transpose_b").ok()?,
+    );
+    Some(Box::new(move |ctx| {
+        let (a, b, bias) = (ctx.input(0)?, ctx.input(1)?, ctx.input(2)?);
+        if bias.rank() != 1 {
+            return Ok(false);
+        }
+        let Ok(out) = biased(ctx, (a, b, bias), ta, tb, activation) else {
+            return Ok(false);
+        };
+        ctx.set_output(0, out);
+        Ok(true)
+    }))
 }
 
 fn transposes(b: &KernelBuilder<'_>) -> Result<(bool, bool)> {
@@ -150,13 +172,26 @@ fn sparse_matmul(ctx: &mut OpContext<'_>, ta: bool, tb: bool) -> Result<()> {
 }
 
 fn fused_matmul(ctx: &mut OpContext<'_>, ta: bool, tb: bool, act: Activation) -> Result<()> {
-    let (a, b) = (ctx.take(0)?, ctx.take(1)?);
-    let bias = widen(ctx.input(2)?)?;
+    let (a, b, bias) = (ctx.input(0)?, ctx.input(1)?, ctx.input(2)?);
     let dtype = a.dtype();
-    check_ranks(&a, &b)?;
+    let bias = widen(bias)?;
+    let out = biased(ctx, (a, b, &bias), ta, tb, act)?;
+    ctx.set_output(0, narrow(out, dtype)?);
+    Ok(())
+}
+
+/// The product of two matrices in float, with a bias and an activation.
+fn biased(
+    ctx: &OpContext<'_>,
+    (a, b, bias): (&Tensor, &Tensor, &Tensor),
+    ta: bool,
+    tb: bool,
+    act: Activation,
+) -> Result<Tensor> {
+    check_ranks(a, b)?;
     let shape = check_sizes(
-        &a,
-        &b,
+        a,
+        b,
         ta,
         tb,
         "Matrix size-incompatible: In[0]: ",
@@ -169,26 +204,23 @@ fn fused_matmul(ctx: &mut OpContext<'_>, ta: bool, tb: bool, act: Activation) ->
             bias.shape()
         )));
     }
-    ctx.check_alloc(dtype, &shape)?;
-    let mut out = dense::<f32>(&widen(&a)?, &widen(&b)?, ta, tb, shape)?;
+    ctx.check_alloc(a.dtype(), &shape)?;
+    let mut out = dense::<f32>(&widen(a)?, &widen(b)?, ta, tb, shape)?;
     let bias = bias.as_slice::<f32>()?;
     if n != 0 {
         let grain = (16usize << 10).div_ceil(n);
         parallel_ranges(out.make_mut::<f32>()?, n, grain, |_, rows| {
-            for row in rows.chunks_mut(n) {
-                row.iter_mut().zip(bias).for_each(|(v, b)| *v += b);
-            }
+            add_rows(rows, bias);
             act.apply(rows);
         });
     }
-    ctx.set_output(0, narrow(out, dtype)?);
-    Ok(())
+    Ok(out)
 }
 
 #[cfg(test)]
 mod tests {
-    use crate::testing::{floats, run_op};
-    use downpour_graph::{AttrList, AttrValue};
+    use crate::testing::{floats, node, run_graph, run_op};
+    use downpour_graph::{AttrList, AttrValue, NodeDef};
     use downpour_tensor::{DType, Tensor};
     use num_complex::Complex32;
 
@@ -255,6 +287,50 @@ mod tests {
         let w = matrix(&[1.0, 2.0, 3.0, 1.0], [2, 2]);
         let out = run_op("_FusedMatMul", vec![x, w, floats(&[1.0, 2.0])], &attrs).unwrap();
         assert_eq!(out[0].as_slice::<f32>().unwrap(), [0.0, 2.0]);
+    }
+
+    /// `relu(a·b + bias)` of the arguments, `product` fetched too if asked.
+    fn layer(is_seen: bool) -> Vec<NodeDef> {
+        let t = || ("T", DType::Float.into());
+        let index = |i: i64| ("index", i.into());
+        let mut nodes = vec![
+            node("a", "_Arg", &[], &[t(), index(0)]),
+            node("b", "_Arg", &[], &[t(), index(1)]),
+            node("c", "_Arg", &[], &[t(), index(2)]),
+            node("product", "MatMul", &["a", "b"], &[t()]),
+            node("sum", "BiasAdd", &["product", "c"], &[t()]),
+            node("relu", "Relu", &["sum"], &[t()]),
+            node("r0", "_Retval", &["relu"], &[t(), index(0)]),
+        ];
+        if is_seen {
+            nodes.push(node("r1", "_Retval", &["product"], &[t(), index(1)]));
+        }
+        nodes
+    }
+
+    #[test]
+    fn a_product_with_bias_and_activation_gives_what_its_ops_give() {
+        let a: Vec<f32> = (0..37 * 50).map(|i| (i % 13) as f32 * 0.37 - 2.0).collect();
+        let b: Vec<f32> = (0..50 * 45).map(|i| (i % 11) as f32 * 0.29 - 1.4).collect();
+        let c: Vec<f32> = (0..45).map(|i| i as f32 * 0.7 - 9.0).collect();
+        let args = || vec![matrix(&a, [37, 50]), matrix(&b, [50, 45]), floats(&c)];
+        let one = run_graph(layer(true), args()).unwrap();
+        let at_once = run_graph(layer(false), args()).unwrap();
+        let values = |t: &Tensor| t.as_slice::<f32>().unwrap().to_vec();
+        assert_eq!(values(&at_once[0]), values(&one[0]));
+        assert!(values(&one[1]).iter().any(|v| *v < 0.0));
+    }
+
+    #[test]
+    fn an_error_in_a_product_with_bias_names_its_node() {
+        let m = |rows, cols| matrix(&vec![1.0; rows * cols], [rows, cols]);
+        let fail = |args| run_graph(layer(false), args).unwrap_err().message;
+        let e = fail(vec![m(2, 3), m(4, 5), floats(&[0.0; 5])]);
+        assert!(e.ends_with("[[{{node product}}]]"), "{e}");
+        let e = fail(vec![m(2, 3), m(3, 5), floats(&[0.0; 4])]);
+        assert!(e.ends_with("[[{{node sum}}]]"), "{e}");
+        let e = fail(vec![m(2, 3), m(3, 5), m(1, 5)]);
+        assert!(e.starts_with("Biases must be 1D: [1,5]"), "{e}");
     }
 
     #[test]

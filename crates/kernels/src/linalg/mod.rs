@@ -12,7 +12,7 @@ pub(crate) mod gemm;
 mod hermitian;
 mod least_squares;
 mod lu;
-mod matmul;
+pub(crate) mod matmul;
 mod reflect;
 mod schur;
 mod svd;

@@ -19,8 +19,9 @@ pub(crate) struct Sweep<'a, T> {
     pub(crate) a: &'a [T],
     /// Where in `a` each row begins.
     pub(crate) rows: &'a [usize],
-    /// Where, from a row's beginning, each run of the reduction begins.
-    pub(crate) segments: &'a [usize],
+    /// Where, from a row's beginning, each run of the reduction begins, and which row of the
+    /// right operand it begins with.
+    pub(crate) segments: &'a [(usize, usize)],
     /// Elements of a run.
     pub(crate) len: usize,
     /// Distance between neighbours in a run.
@@ -36,6 +37,12 @@ pub(crate) struct Sweep<'a, T> {
     pub(crate) cols: usize,
     /// Where in the result each row begins.
     pub(crate) out_rows: &'a [usize],
+}
+
+/// Runs of `len` elements that meet the rows of the right operand one after the other.
+pub(crate) fn in_turn(starts: impl IntoIterator<Item = usize>, len: usize) -> Vec<(usize, usize)> {
+    let runs = starts.into_iter().enumerate();
+    runs.map(|(i, start)| (start, i * len)).collect()
 }
 
 /// Vector types and tile sizes differ between processors: the one to use here.
@@ -114,13 +121,14 @@ impl<T: Copy> Kernel<T> {
         unsafe { (self.run)(sweep, out.as_mut_ptr(), true) }
     }
 
-    /// Writes or adds the product at `out`, of which other threads may write other parts.
+    /// Writes or adds the product at `out`, `len` elements, of which other threads may write
+    /// other parts.
     ///
     /// # Safety
     /// The places `out_rows` names, each of `cols` elements, must be valid for writing and not
     /// used by anyone else meanwhile; with `add` they must hold values.
-    pub(crate) unsafe fn run_at(&self, sweep: &Sweep<'_, T>, out: *mut T, add: bool) {
-        self.check(sweep, usize::MAX);
+    pub(crate) unsafe fn run_at(&self, sweep: &Sweep<'_, T>, out: *mut T, len: usize, add: bool) {
+        self.check(sweep, len);
         // SAFETY: reads are checked, writes are the caller's promise.
         unsafe { (self.run)(sweep, out, add) }
     }
@@ -140,7 +148,9 @@ impl<T: Copy> Kernel<T> {
         if s.segments.is_empty() || s.len == 0 {
             return;
         }
-        let reach = max(s.rows) + max(s.segments) + (s.len - 1) * s.step;
+        let reach = |part: fn(&(usize, usize)) -> usize| s.segments.iter().map(part).max();
+        let (start, row) = (reach(|s| s.0).unwrap_or(0), reach(|s| s.1).unwrap_or(0));
+        let reach = max(s.rows) + start + (s.len - 1) * s.step;
         assert!(reach < s.a.len(), "a row ends past the left operand");
         let panels = s.cols.div_ceil(self.width);
         let last = s.cols - (panels - 1) * self.width;
@@ -149,7 +159,7 @@ impl<T: Copy> Kernel<T> {
         } else {
             self.width
         };
-        let depth = s.segments.len() * s.len;
+        let depth = row + s.len;
         let wide = if panels > 1 { self.width } else { last };
         assert!(
             (panels - 1) * s.panel + (depth - 1) * s.stride + last <= s.b.len()
@@ -213,8 +223,8 @@ unsafe fn tile<V: Vector, const MR: usize, const NV: usize>(
     unsafe {
         let at: [usize; MR] = std::array::from_fn(|m| row + m.min(count - 1));
         let mut acc = [[V::zero(); NV]; MR];
-        let mut b = b;
-        for &segment in s.segments {
+        for &(segment, first) in s.segments {
+            let mut b = b.add(first * s.stride);
             let a: [*const V::Elem; MR] =
                 std::array::from_fn(|m| s.a.as_ptr().add(*s.rows.get_unchecked(at[m]) + segment));
             let mut i = 0;

@@ -475,6 +475,9 @@ impl<T: Copy + Default, F: Fn(T, T) -> Option<T> + Send + Sync> Binary for Check
     fn output(&self) -> Option<DType> {
         None
     }
+    fn grain(&self) -> usize {
+        COSTLY_GRAIN
+    }
     unsafe fn run(&self, out: *mut u8, a: *const u8, b: *const u8, n: usize, steps: Steps) -> bool {
         // SAFETY: the trait's contract.
         let (out, a, b) = unsafe { slices::<T, T>(out, a, b, n, steps) };

@@ -21,7 +21,7 @@ mod integrals;
 pub(crate) mod isa;
 mod reduce;
 mod reducers;
-mod scalar;
+mod runs;
 mod scan;
 mod special;
 mod tables;
@@ -46,7 +46,7 @@ pub(crate) fn register(registry: &mut Registry) {
     grad::register(registry);
     integrals::register(registry);
     reduce::register(registry);
-    scalar::register(registry);
+    runs::register(registry);
     scan::register(registry);
     unary::register(registry);
 }

@@ -97,7 +97,8 @@ fn add_floats(mut x: Tensor, bias: &[f32]) -> Result<Tensor> {
 }
 
 wide_fn! {
-    fn add_rows(to: &mut [f32], bias: &[f32]) {
+    /// Adds `bias` to every row.
+    pub(crate) fn add_rows(to: &mut [f32], bias: &[f32]) {
         for row in to.chunks_mut(bias.len()) {
             row.iter_mut().zip(bias).for_each(|(v, b)| *v += *b);
         }

@@ -79,6 +79,18 @@ impl<'a, T> Parts<'a, T> {
         Parts(slice.as_mut_ptr().cast(), slice.len(), PhantomData)
     }
 
+    /// Parts of the memory that a vector has room for, behind its elements.
+    pub(crate) fn spare(vec: &'a mut Vec<T>) -> Parts<'a, T> {
+        let room = vec.spare_capacity_mut();
+        Parts(room.as_mut_ptr(), room.len(), PhantomData)
+    }
+
+    /// Where the output begins, for writers whose elements lie between those of others, and the
+    /// number of its elements.
+    pub(crate) fn all(&self) -> (*mut T, usize) {
+        (self.0.cast(), self.1)
+    }
+
     /// Elements `start..start + len`.
     ///
     /// # Safety

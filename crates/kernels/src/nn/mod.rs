@@ -2,7 +2,7 @@
 
 mod batch_norm;
 mod batch_sums;
-mod bias;
+pub(crate) mod bias;
 mod conv;
 mod ctc;
 mod data_format;
@@ -10,6 +10,7 @@ mod depthwise;
 mod dilation;
 mod exp;
 pub(crate) mod float;
+mod layer;
 mod lrn;
 mod pool;
 mod quantize;
@@ -30,6 +31,7 @@ pub(crate) fn register(registry: &mut Registry) {
     data_format::register(registry);
     depthwise::register(registry);
     dilation::register(registry);
+    layer::register(registry);
     lrn::register(registry);
     pool::register(registry);
     quantize::register(registry);

@@ -4,42 +4,30 @@
 //! The inner loops take each slice as a parameter of its own, which tells the compiler that they
 //! do not overlap, so that it vectorises them; those over floats are compiled for wide registers.
 
-use crate::math::isa::{Isa, Loop, dispatch, prefetch_run};
+use super::number::Number;
+use crate::math::isa::{Isa, Loop, Plain, dispatch, prefetch_run};
+use downpour_runtime::{num_threads, parallel_for};
 use downpour_tensor::{DType, Element};
 use parking_lot::Mutex;
-use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Elements below which a part is not worth a thread.
 const GRAIN: usize = 16 << 10;
 
 /// Runs `body` on each part, in parallel. Parts must be independent.
 fn in_parallel<P: Send>(parts: Vec<P>, body: impl Fn(P) + Sync) {
-    let threads = rayon::current_num_threads().min(parts.len());
-    if threads <= 1 {
-        parts.into_iter().for_each(body);
-        return;
-    }
     let parts: Vec<Mutex<Option<P>>> = parts.into_iter().map(|p| Mutex::new(Some(p))).collect();
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some(part) = parts.get(next.fetch_add(1, Ordering::Relaxed)) {
-            let part = part.lock().take();
-            if let Some(part) = part {
+    parallel_for(parts.len(), 1, |range| {
+        for part in &parts[range] {
+            if let Some(part) = part.lock().take() {
                 body(part);
             }
         }
-    };
-    rayon::in_place_scope(|scope| {
-        for _ in 1..threads {
-            scope.spawn(|_| work());
-        }
-        work();
     });
 }
 
 /// How many parts to cut `elements` into.
 fn part_count(elements: usize) -> usize {
-    let threads = rayon::current_num_threads();
+    let threads = num_threads();
     if threads == 1 {
         1
     } else {
@@ -81,20 +69,50 @@ const AHEAD: usize = 8;
 /// Row numbers with their places, in the order of the rows and then of the places.
 fn sorted_rows(rows: &[usize]) -> Vec<(usize, usize)> {
     let is_narrow = |n: usize| u32::try_from(n).is_ok();
-    if is_narrow(rows.len()) && rows.iter().all(|&row| is_narrow(row)) {
+    let top = rows.iter().copied().max().unwrap_or(0);
+    if is_narrow(rows.len()) && is_narrow(top) {
         // Both in one number: half the memory, and one comparison.
         let packed = rows
             .iter()
             .zip(0u64..)
             .map(|(&row, k)| (row as u64) << 32 | k);
         let mut packed: Vec<u64> = packed.collect();
-        packed.sort_unstable();
+        if packed.len() < MANY {
+            packed.sort_unstable();
+        } else {
+            packed = by_digits(packed, usize::BITS - top.leading_zeros());
+        }
         let pair = |p: &u64| ((p >> 32) as usize, (p & u64::from(u32::MAX)) as usize);
         return packed.iter().map(pair).collect();
     }
     let mut order: Vec<(usize, usize)> = rows.iter().copied().zip(0..).collect();
     order.sort_unstable();
     order
+}
+
+/// Rows from which on sorting them digit by digit is quicker than by comparing.
+const MANY: usize = 2048;
+
+/// Sorts numbers by the `bits` above their lower half, and leaves those alike in their order.
+fn by_digits(mut numbers: Vec<u64>, bits: u32) -> Vec<u64> {
+    const DIGIT: u32 = 11;
+    let mut other = vec![0; numbers.len()];
+    for shift in (32..32 + bits).step_by(DIGIT as usize) {
+        let digit = |n: u64| (n >> shift) as usize & ((1 << DIGIT) - 1);
+        let mut places = vec![0u32; 1 << DIGIT];
+        numbers.iter().for_each(|n| places[digit(*n)] += 1);
+        let mut next = 0;
+        for place in &mut places {
+            next += std::mem::replace(place, next);
+        }
+        for n in &numbers {
+            let place = &mut places[digit(*n)];
+            other[*place as usize] = *n;
+            *place += 1;
+        }
+        std::mem::swap(&mut numbers, &mut other);
+    }
+    numbers
 }
 
 /// Which row of the arrays each row of the gradient belongs to.
@@ -105,33 +123,122 @@ pub(crate) struct Rows<'a> {
     pub(crate) inner: usize,
 }
 
-/// Runs `body` on the rows of `slices` that `rows` names, with the matching row of `read`. A row
-/// named twice is visited twice, in order.
-pub(crate) fn over_rows<T: Send + Sync, const N: usize>(
+/// What becomes of a row that is named more than once.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Repeats {
+    /// Its gradients come one after the other, in order.
+    InTurn,
+    /// They are added up first, in order, and come as one.
+    Summed,
+}
+
+/// What is done to a row of the arrays and its gradient. Implementations for wide registers must be
+/// `#[inline(always)]`, which a closure cannot be.
+trait Visit<T, const N: usize> {
+    fn visit(&self, row: [&mut [T]; N], grad: &[T]);
+}
+
+impl<T, const N: usize, F: Fn([&mut [T]; N], &[T])> Visit<T, N> for F {
+    fn visit(&self, row: [&mut [T]; N], grad: &[T]) {
+        self(row, grad);
+    }
+}
+
+/// Rows of the arrays that one thread works on.
+struct Part<'a, T, const N: usize> {
+    slices: [&'a mut [T]; N],
+    /// The row that `slices` begin with.
+    first_row: usize,
+    inner: usize,
+    /// Rows with the places of their gradients.
+    order: &'a [(usize, usize)],
+    read: &'a [T],
+}
+
+impl<T, const N: usize> Part<'_, T, N> {
+    /// Asks for the memory of what comes `AHEAD` of `i`.
+    #[inline(always)]
+    fn prepare(&self, i: usize) {
+        if let Some(&(row, k)) = self.order.get(i + AHEAD) {
+            let to = (row - self.first_row) * self.inner;
+            for slice in &self.slices {
+                prefetch_run(slice, to, self.inner);
+            }
+            prefetch_run(self.read, k * self.inner, self.inner);
+        }
+    }
+
+    #[inline(always)]
+    fn row(&mut self, row: usize) -> [&mut [T]; N] {
+        let start = (row - self.first_row) * self.inner;
+        let mut slices = self.slices.iter_mut();
+        std::array::from_fn(|_| {
+            let slice = slices.next();
+            slice.map_or(&mut [][..], |s| &mut s[start..start + self.inner])
+        })
+    }
+
+    /// Each row with its gradient, as often as it is named.
+    #[inline(always)]
+    fn in_turn(mut self, body: &impl Visit<T, N>) {
+        for (i, &(row, k)) in self.order.iter().enumerate() {
+            self.prepare(i);
+            let read = &self.read[k * self.inner..(k + 1) * self.inner];
+            body.visit(self.row(row), read);
+        }
+    }
+}
+
+impl<T: Number, const N: usize> Part<'_, T, N> {
+    /// Each row once, with the sum of its gradients. The order must be that of the rows.
+    #[inline(always)]
+    fn summed(mut self, body: &impl Visit<T, N>) {
+        let inner = self.inner;
+        let mut sum = Vec::new();
+        let mut i = 0;
+        while let Some(&(row, k)) = self.order.get(i) {
+            self.prepare(i);
+            i += 1;
+            let mut grad = &self.read[k * inner..(k + 1) * inner];
+            if self.order.get(i).is_some_and(|next| next.0 == row) {
+                sum.clear();
+                sum.extend_from_slice(grad);
+                while let Some(&(_, k)) = self.order.get(i).filter(|next| next.0 == row) {
+                    let more = &self.read[k * inner..(k + 1) * inner];
+                    for (sum, more) in sum.iter_mut().zip(more) {
+                        *sum = *sum + *more;
+                    }
+                    i += 1;
+                }
+                grad = &sum;
+            }
+            body.visit(self.row(row), grad);
+        }
+    }
+}
+
+/// Cuts the rows that `at` names into parts and runs `body` on each.
+fn over_row_parts<T: Send + Sync, const N: usize>(
     mut slices: [&mut [T]; N],
     at: &Rows<'_>,
+    repeats: Repeats,
     read: &[T],
-    body: impl Fn([&mut [T]; N], &[T]) + Sync,
+    body: impl Fn(Part<'_, T, N>) + Sync,
 ) {
     let inner = at.inner;
     if inner == 0 || at.rows.is_empty() {
         return;
     }
-    let visit = |slices: &mut [&mut [T]; N], row: usize, k: usize| {
-        let mut parts = slices.iter_mut();
-        let row: [&mut [T]; N] = std::array::from_fn(|_| {
-            parts
-                .next()
-                .map_or(&mut [][..], |s| &mut s[row * inner..(row + 1) * inner])
-        });
-        body(row, &read[k * inner..(k + 1) * inner]);
-    };
     let parts = part_count(read.len()).min(at.rows.len());
-    if parts == 1 {
-        for (k, &row) in at.rows.iter().enumerate() {
-            visit(&mut slices, row, k);
-        }
-        return;
+    if parts == 1 && repeats == Repeats::InTurn {
+        let order: Vec<(usize, usize)> = at.rows.iter().copied().zip(0..).collect();
+        return body(Part {
+            slices,
+            first_row: 0,
+            inner,
+            order: &order,
+            read,
+        });
     }
     // Rows do not depend on each other, so visiting them in row order gives the same result; the
     // stable sort keeps the order of repeats of one row, and no row may straddle two parts.
@@ -150,24 +257,33 @@ pub(crate) fn over_rows<T: Send + Sync, const N: usize>(
         let (mine, others) = rest.split_at(end);
         rest = others;
         let last_row = mine[end - 1].0;
-        let mine_slices = split_off(&mut slices, (last_row + 1 - first_row) * inner);
-        list.push((mine_slices, first_row, mine));
+        list.push(Part {
+            slices: split_off(&mut slices, (last_row + 1 - first_row) * inner),
+            first_row,
+            inner,
+            order: mine,
+            read,
+        });
         first_row = last_row + 1;
     }
-    in_parallel(list, |(mut slices, first_row, mine)| {
-        for (i, &(row, k)) in mine.iter().enumerate() {
-            if let Some(&(row, k)) = mine.get(i + AHEAD) {
-                let to = (row - first_row) * inner;
-                slices.iter().for_each(|s| prefetch_run(s, to, inner));
-                prefetch_run(read, k * inner, inner);
-            }
-            visit(&mut slices, row - first_row, k);
-        }
+    in_parallel(list, body);
+}
+
+/// Runs `body` on the rows of `slices` that `at` names, with the matching row of `read`. A row
+/// named twice is visited twice, in order.
+pub(crate) fn over_rows<T: Send + Sync, const N: usize>(
+    slices: [&mut [T]; N],
+    at: &Rows<'_>,
+    read: &[T],
+    body: impl Fn([&mut [T]; N], &[T]) + Sync,
+) {
+    over_row_parts(slices, at, Repeats::InTurn, read, |part| {
+        part.in_turn(&body)
     });
 }
 
 macro_rules! passes {
-    ($n:literal, $dense:ident, $sparse:ident, $inner:ident, $wide:ident, $(($a:ident, $b:ident)),+) => {
+    ($n:literal, $dense:ident, $sparse:ident, $inner:ident, $wide:ident, $visit:ident, $(($a:ident, $b:ident)),+) => {
         #[inline(always)]
         fn $inner<T: Copy>($($a: &mut [T],)+ grad: &[T], f: impl Fn([T; $n], T) -> [T; $n]) {
             let n = grad.len();
@@ -216,26 +332,67 @@ macro_rules! passes {
             over_parts(arrays, grad, |arrays, grad| $wide { arrays, grad, f }.go());
         }
 
+        struct $visit<F>(F);
+
+        impl<T: Copy, F: Fn([T; $n], T) -> [T; $n]> Visit<T, $n> for $visit<F> {
+            #[inline(always)]
+            fn visit(&self, row: [&mut [T]; $n], grad: &[T]) {
+                let [$($a),+] = row;
+                $inner($($a,)+ grad, &self.0);
+            }
+        }
+
+        impl<T: Number, F: Fn([T; $n], T) -> [T; $n]> Loop for (Part<'_, T, $n>, Repeats, $visit<F>) {
+            type Out = ();
+
+            #[inline(always)]
+            fn run<I: Isa>(self) {
+                let (part, repeats, visit) = self;
+                match repeats {
+                    Repeats::InTurn => part.in_turn(&visit),
+                    Repeats::Summed => part.summed(&visit),
+                }
+            }
+        }
+
         /// The same for some rows of the arrays.
-        pub(super) fn $sparse<T: Element>(
+        pub(super) fn $sparse<T: Number>(
             arrays: [&mut [T]; $n],
-            at: &Rows<'_>,
+            (at, repeats): (&Rows<'_>, Repeats),
             grad: &[T],
             f: impl Fn([T; $n], T) -> [T; $n] + Sync + Copy,
         ) {
-            over_rows(arrays, at, grad, |arrays, grad| $wide { arrays, grad, f }.go());
+            over_row_parts(arrays, at, repeats, grad, |part| {
+                let rows = (part, repeats, $visit(f));
+                if const { matches!(T::DTYPE, DType::Float) } {
+                    dispatch(rows);
+                } else {
+                    rows.run::<Plain>();
+                }
+            });
         }
     };
 }
-passes!(1, dense1, sparse1, pass1, Pass1, (a, p));
-passes!(2, dense2, sparse2, pass2, Pass2, (a, p), (b, q));
-passes!(3, dense3, sparse3, pass3, Pass3, (a, p), (b, q), (c, r));
+passes!(1, dense1, sparse1, pass1, Pass1, Visit1, (a, p));
+passes!(2, dense2, sparse2, pass2, Pass2, Visit2, (a, p), (b, q));
+passes!(
+    3,
+    dense3,
+    sparse3,
+    pass3,
+    Pass3,
+    Visit3,
+    (a, p),
+    (b, q),
+    (c, r)
+);
 passes!(
     4,
     dense4,
     sparse4,
     pass4,
     Pass4,
+    Visit4,
     (a, p),
     (b, q),
     (c, r),
@@ -273,9 +430,49 @@ mod tests {
         }
         let mut got = vec![1.0; 120 * inner];
         let at = Rows { rows: &rows, inner };
-        sparse1([&mut got], &at, &grad, |[x], g| [step(x, g)]);
+        sparse1([&mut got], (&at, Repeats::InTurn), &grad, |[x], g| {
+            [step(x, g)]
+        });
         assert!(rows.len() * inner > 4 * GRAIN);
         assert_eq!(got, expected);
+    }
+
+    #[test]
+    fn repeated_rows_can_be_summed_first() {
+        for (count, inner) in [(5, 3), (4096, 64)] {
+            let rows: Vec<usize> = (0..count).map(|k| (k * 7) % 100).collect();
+            let grad: Vec<f32> = (0..count * inner).map(|i| (i % 13) as f32 * 0.1).collect();
+            let step = |x: f32, g: f32| x * 0.5 + g * g;
+            let mut sums = vec![None::<Vec<f32>>; 100];
+            for (k, &row) in rows.iter().enumerate() {
+                let grad = &grad[k * inner..(k + 1) * inner];
+                match &mut sums[row] {
+                    None => sums[row] = Some(grad.to_vec()),
+                    Some(sum) => sum.iter_mut().zip(grad).for_each(|(s, g)| *s += g),
+                }
+            }
+            let mut expected = vec![1.0; 120 * inner];
+            for (row, sum) in expected.chunks_mut(inner).zip(sums) {
+                let sum = sum.unwrap_or_default();
+                row.iter_mut().zip(sum).for_each(|(x, g)| *x = step(*x, g));
+            }
+            let mut got = vec![1.0f32; 120 * inner];
+            let at = Rows { rows: &rows, inner };
+            sparse1([&mut got], (&at, Repeats::Summed), &grad, |[x], g| {
+                [step(x, g)]
+            });
+            assert_eq!(got, expected);
+        }
+    }
+
+    #[test]
+    fn many_rows_are_sorted_as_few_are() {
+        let rows: Vec<usize> = (0..3 * MANY).map(|k| k * 7_919 % 5_000 * 613).collect();
+        let mut want: Vec<(usize, usize)> = rows.iter().copied().zip(0..).collect();
+        want.sort_unstable();
+        assert_eq!(sorted_rows(&rows), want);
+        let none = vec![0; MANY];
+        assert!(sorted_rows(&none).into_iter().eq((0..MANY).map(|k| (0, k))));
     }
 
     #[test]

@@ -10,15 +10,15 @@
 
 use super::seat;
 use downpour_tensor::BufferWriter;
-use parking_lot::Mutex;
+use parking_lot::{Condvar, Mutex};
+use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
-use std::sync::mpsc::{Receiver, Sender, channel};
 use std::sync::{Arc, OnceLock};
 
 /// Tensors up to this size are read at once, on the thread that wants them; the reading of others has threads of its own.
-pub(crate) const BRIEF: usize = 4 << 20;
+pub(crate) const BRIEF: usize = 1 << 20;
 
 /// Threads that read: more do not get more out of the memory of a small machine.
 const THREADS: usize = 2;
@@ -61,43 +61,76 @@ type Job = Box<dyn FnOnce() + Send>;
 
 /// Threads for long reads, made when first needed.
 #[derive(Default)]
-pub(crate) struct Reads(OnceLock<Option<Sender<Job>>>);
+pub(crate) struct Reads(OnceLock<Option<Arc<Queue>>>);
 
 impl Reads {
     /// Does `job` beside everything else; gives it back if the system has no threads.
     pub(crate) fn spawn(&self, job: Job) -> Result<(), Job> {
         match self.0.get_or_init(start) {
-            Some(jobs) => jobs.send(job).map_err(|e| e.0),
+            Some(queue) => {
+                queue.state.lock().jobs.push_back(job);
+                // Each keeps to a core: whoever's is free takes it.
+                queue.wake.notify_all();
+                Ok(())
+            }
             None => Err(job),
         }
     }
 }
 
-fn start() -> Option<Sender<Job>> {
-    let (jobs, queue) = channel();
-    let queue = Arc::new(Mutex::new(queue));
+impl Drop for Reads {
+    fn drop(&mut self) {
+        if let Some(Some(queue)) = self.0.get() {
+            queue.state.lock().is_closed = true;
+            queue.wake.notify_all();
+        }
+    }
+}
+
+#[derive(Default)]
+pub(crate) struct Queue {
+    state: Mutex<State>,
+    wake: Condvar,
+}
+
+#[derive(Default)]
+struct State {
+    jobs: VecDeque<Job>,
+    is_closed: bool,
+}
+
+fn start() -> Option<Arc<Queue>> {
+    let queue = Arc::new(Queue::default());
     for i in 0..THREADS {
         let queue = queue.clone();
         let name = format!("lane-read-{i}");
         let started = std::thread::Builder::new().name(name).spawn(move || {
             seat::leave();
+            seat::keep_to(i, THREADS);
             work(&queue);
         });
         if started.is_err() && i == 0 {
             return None;
         }
     }
-    Some(jobs)
+    Some(queue)
 }
 
 /// Ends when the lanes are gone.
-fn work(queue: &Mutex<Receiver<Job>>) {
+fn work(queue: &Queue) {
     loop {
-        let job = queue.lock().recv();
-        match job {
-            Ok(job) => job(),
-            Err(_) => return,
-        }
+        let mut state = queue.state.lock();
+        let job = loop {
+            if let Some(job) = state.jobs.pop_front() {
+                break job;
+            }
+            if state.is_closed {
+                return;
+            }
+            queue.wake.wait(&mut state);
+        };
+        drop(state);
+        job();
     }
 }
 

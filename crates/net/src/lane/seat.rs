@@ -120,6 +120,23 @@ pub(crate) fn leave() {
     }
 }
 
+/// Keeps the calling thread, the `i`-th of `threads`, to a core of its own if there are just as many: a busy system puts
+/// threads that are woken together behind each other, beside a free core.
+pub(crate) fn keep_to(i: usize, threads: usize) {
+    let Ok(allowed) = sched_getaffinity(None) else {
+        return;
+    };
+    let mut cores = (0..CpuSet::MAX_CPU).filter(|core| allowed.is_set(*core));
+    if allowed.count() as usize == threads
+        && let Some(core) = cores.nth(i)
+    {
+        let mut only = CpuSet::new();
+        only.set(core);
+        // Where the system refuses, it knows better.
+        let _ = sched_setaffinity(None, &only);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -11,7 +11,9 @@
 use super::forward::{Panels, frame_of};
 use super::image::Frame;
 use super::shape::Geometry;
-use crate::linalg::tile::{Arithmetic, Sweep, Tiled};
+use super::share;
+use super::zones;
+use crate::linalg::tile::{Arithmetic, Sweep, Tiled, in_turn};
 use crate::nn::float::{Parts, assume_set};
 use crate::nn::window::Axis;
 use downpour_graph::Result;
@@ -78,14 +80,19 @@ pub(crate) fn input<T: Tiled>(
         .flat_map(|r| cols.iter().map(move |c| (r, c)))
         .map(|(r, c)| {
             let taps = r.taps.len() * c.taps.len();
-            Panels::columns(g.groups, taps, og, cg, |group, tap, channel| {
+            Panels::columns([g.groups, taps], og, cg, g.out_c, |group, tap| {
                 let (kh, _) = r.taps[tap / c.taps.len()];
                 let (kw, _) = c.taps[tap % c.taps.len()];
-                let at = ((kh * g.w.window + kw) * cg + channel) * g.out_c + group * og;
-                &filter[at..at + og]
+                &filter[(kh * g.w.window + kw) * cg * g.out_c + group * og..]
             })
         })
         .collect();
+    if let (Some(turned), [panels]) = (zones::turned(g), &panels[..])
+        && zones::pay(&turned)
+    {
+        zones::run(&turned, dy, panels, out, None);
+        return Ok(());
+    }
     let height = g.h.input;
     let block = (height * g.batch).div_ceil(16).max(4).min(height).max(1);
     let per_image = height.div_ceil(block);
@@ -188,7 +195,7 @@ fn sweep_class<T: Tiled>(
         at.iter().map(|&a| (a + least) as usize).collect()
     };
     for group in 0..g.groups {
-        let shifted: Vec<usize> = segments.iter().map(|s| s + group * og).collect();
+        let shifted = in_turn(segments.iter().map(|s| s + group * og), len);
         let sweep = Sweep {
             a: padded,
             rows: &rows,
@@ -230,46 +237,63 @@ pub(crate) fn filter<T: Tiled + Arithmetic>(
     }
     let frame = frame_of(g, 0..g.h.output);
     frame.check(size_of::<T>(), limit)?;
+    let zoned = zones::pay_for_filter::<T>(g);
+    let most = if zoned { 8 } else { 16 };
     let parts = (SUM_BYTES / (size * size_of::<T>()))
-        .clamp(1, 16)
+        .clamp(1, most)
         .min(g.batch);
-    let cuts = (8usize.div_ceil(parts)).min(rows.div_ceil(64));
+    let cuts = match zoned {
+        true => 32usize.div_ceil(parts).min(g.taps()),
+        false => 8usize.div_ceil(parts).min(rows.div_ceil(64)),
+    };
     let together = MIN_PIXELS.div_ceil(pixels);
     Panels::<T>::check(g.groups, together * pixels, g.group_out(), limit)?;
-    let mut sums: Vec<T> = vec![T::default(); size * (parts - 1)];
-    let shared = Parts::of(&mut sums);
-    let grain = if g.work() < super::GRAIN {
-        parts * cuts
-    } else {
-        1
-    };
+    let mut sums: Vec<T> = Vec::with_capacity(size * (parts - 1));
+    let shared = Parts::spare(&mut sums);
     let job = Filter {
         g,
         x,
         dy,
         frame: &frame,
     };
-    parallel_for(parts * cuts, grain, |units| {
-        for u in units {
-            let (part, cut) = (u / cuts, u % cuts);
-            let images = g.batch * part / parts..g.batch * (part + 1) / parts;
-            let rs = rows * cut / cuts..rows * (cut + 1) / cuts;
-            // SAFETY: each unit has its own part's sum, and of that its own rows.
-            let sum = unsafe {
-                let (start, len) = (rs.start * g.out_c, rs.len() * g.out_c);
-                match part {
-                    0 => out.part(start, len),
-                    p => shared.part((p - 1) * size + start, len),
-                }
-            };
-            job.sum(images, rs, together, sum);
+    share(parts * cuts, g.work(), |u| {
+        let (part, cut) = (u / cuts, u % cuts);
+        let images = g.batch * part / parts..g.batch * (part + 1) / parts;
+        let rs = match zoned {
+            true => g.taps() * cut / cuts * cg..g.taps() * (cut + 1) / cuts * cg,
+            false => rows * cut / cuts..rows * (cut + 1) / cuts,
+        };
+        // SAFETY: each unit has its own part's sum, and of that its own rows.
+        let sum = unsafe {
+            let (start, len) = (rs.start * g.out_c, rs.len() * g.out_c);
+            match part {
+                0 => out.part(start, len),
+                p => shared.part((p - 1) * size + start, len),
+            }
+        };
+        match zoned {
+            true => zones::filter(
+                g,
+                (x, dy),
+                images,
+                rs.start / cg..rs.end / cg,
+                together,
+                sum,
+            ),
+            false => job.sum(images, rs, together, sum),
         }
     });
-    // SAFETY: every unit set its part; no thread is left that writes.
-    let first = unsafe { assume_set(out.part(0, size)) };
-    for sum in sums.chunks(size) {
-        first.iter_mut().zip(sum).for_each(|(a, b)| *a = a.plus(*b));
-    }
+    parallel_for(size, super::GRAIN / (8 * parts), |places| {
+        for p in 0..parts - 1 {
+            // SAFETY: every unit set its part of a sum, and threads have their own places of each.
+            let (first, sum) = unsafe {
+                let sum = shared.part(p * size + places.start, places.len());
+                let first = out.part(places.start, places.len());
+                (assume_set(first), assume_set(sum))
+            };
+            first.iter_mut().zip(sum).for_each(|(a, b)| *a = a.plus(*b));
+        }
+    });
     Ok(())
 }
 
@@ -301,7 +325,6 @@ impl<T: Tiled> Filter<'_, T> {
         let width = T::kernel().width;
         // Whole panels of the gradient may be read where they are.
         let in_place = og == g.out_c && (og == width || og == T::kernel().lanes);
-        let mut segments = Vec::new();
         for first in images.clone().step_by(together) {
             let count = together.min(images.end - first);
             let a: &[T] = if direct {
@@ -315,10 +338,9 @@ impl<T: Tiled> Filter<'_, T> {
                 &padded
             };
             let dy = &self.dy[first * pixels * g.out_c..(first + count) * pixels * g.out_c];
-            segments.clear();
-            for n in 0..count {
-                segments.extend((0..g.h.output).map(|y| n * framed + y * g.h.stride * pitch));
-            }
+            let lines = (0..count).flat_map(|n| (0..g.h.output).map(move |y| (n, y)));
+            let starts = lines.map(|(n, y)| n * framed + y * g.h.stride * pitch);
+            let segments = in_turn(starts, g.w.output);
             let packed;
             let (b, stride, panel, group_len) = if in_place {
                 (dy, g.out_c, 0, 0)

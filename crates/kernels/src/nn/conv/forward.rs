@@ -4,7 +4,8 @@
 
 use super::image::Frame;
 use super::shape::Geometry;
-use crate::linalg::tile::{Sweep, Tiled};
+use super::zones;
+use crate::linalg::tile::{Sweep, Tiled, in_turn};
 use crate::nn::float::{Parts, assume_set};
 use downpour_graph::{Result, Status};
 use downpour_runtime::parallel_for;
@@ -46,23 +47,25 @@ impl<T: Tiled> Panels<T> {
         p
     }
 
-    /// As [`Panels::rows`], from columns: `at(group, col)` gives a column's elements as runs of
-    /// `run` rows.
+    /// As [`Panels::rows`], from columns: `at(group, run)` gives `run` rows of all columns, each
+    /// column's side by side, and from one column to the next `stride` elements.
     pub(crate) fn columns<'a>(
-        groups: usize,
-        runs: usize,
+        [groups, runs]: [usize; 2],
         run: usize,
         cols: usize,
-        at: impl Fn(usize, usize, usize) -> &'a [T],
+        stride: usize,
+        at: impl Fn(usize, usize) -> &'a [T],
     ) -> Panels<T> {
         let mut p = Panels::zeros(groups, runs * run, cols);
         let width = T::kernel().width;
         for g in 0..groups {
             for r in 0..runs {
-                for c in 0..cols {
-                    let to = g * p.group + c / width * p.panel + r * run * width + c % width;
-                    let places = p.data[to..].iter_mut().step_by(width);
-                    places.zip(at(g, r, c)).for_each(|(to, &v)| *to = v);
+                let from = at(g, r);
+                for c in (0..cols).step_by(width) {
+                    let to = g * p.group + c / width * p.panel + r * run * width;
+                    let from = (&from[c * stride..], stride);
+                    let to = (&mut p.data[to..], width);
+                    T::kernel().transpose(from, to, width.min(cols - c), run);
                 }
             }
         }
@@ -117,6 +120,10 @@ pub(crate) fn run<T: Tiled>(
     let panels = Panels::rows(g.groups, depth, og, |group, k| {
         &filter[k * g.out_c + group * og..][..og]
     });
+    if zones::pay(g) {
+        zones::run(g, x, &panels, out, epilogue);
+        return Ok(());
+    }
     let unit = Units::new(g, size_of::<T>());
     let frame = |rows: std::ops::Range<usize>| frame_of(g, rows);
     frame(0..unit.rows).check(size_of::<T>(), limit)?;
@@ -205,11 +212,12 @@ fn row_offsets(g: &Geometry, rows: usize, pitch: usize) -> (Vec<usize>, Vec<usiz
 }
 
 /// The runs of one window from its first element: whole filter rows where taps are neighbours.
-pub(crate) fn segments(g: &Geometry, pitch: usize, group: usize) -> (Vec<usize>, usize) {
+pub(crate) fn segments(g: &Geometry, pitch: usize, group: usize) -> (Vec<(usize, usize)>, usize) {
     let (h, w) = (&g.h, &g.w);
     if g.groups == 1 && w.dilation == 1 {
-        let rows = (0..h.window).map(|y| y * h.dilation * pitch).collect();
-        return (rows, w.window * g.in_c);
+        let len = w.window * g.in_c;
+        let rows = (0..h.window).map(|y| y * h.dilation * pitch);
+        return (in_turn(rows, len), len);
     }
     let mut taps = Vec::with_capacity(g.taps());
     for y in 0..h.window {
@@ -217,7 +225,7 @@ pub(crate) fn segments(g: &Geometry, pitch: usize, group: usize) -> (Vec<usize>,
             taps.push(y * h.dilation * pitch + x * w.dilation * g.in_c + group * g.group_in());
         }
     }
-    (taps, g.group_in())
+    (in_turn(taps, g.group_in()), g.group_in())
 }
 
 /// How the output rows of all images are cut into blocks for threads and caches.

@@ -1,12 +1,14 @@
 //! `_FusedConv2D`: a convolution whose pixels get a bias or a batch normalisation and an
-//! activation while they are still in the cache.
+//! activation while they are still in the cache. The same for a convolution that
+//! [`crate::nn::layer`] found before a bias and an activation.
 
 use super::convolve;
 use super::shape::{Direction, Params};
 use crate::linalg::fuse::Activation;
+use crate::nn::bias::add_rows;
 use crate::nn::float::widen;
-use downpour_graph::{Result, Status};
-use downpour_runtime::{Built, OpContext, Registry};
+use downpour_graph::{Attrs, Result, Status};
+use downpour_runtime::{Built, OpContext, Quick, Registry};
 use downpour_tensor::{DType, Tensor};
 
 pub(crate) fn register(r: &mut Registry) {
@@ -34,6 +36,31 @@ pub(crate) fn register(r: &mut Registry) {
         };
         Built::costly(move |ctx| run(ctx, &p, norm, epsilon, activation))
     });
+}
+
+/// The convolution of inputs 0 and 1 with `attrs`, then the bias in input 2, then an activation. Leaves
+/// whatever is wrong to the ops themselves, whose errors name their nodes.
+pub(crate) fn with_bias(attrs: &Attrs, activation: Activation) -> Option<Quick> {
+    let p = Params::parse(attrs, Direction::Forward).ok()?;
+    Some(Box::new(move |ctx| {
+        let (x, filter, bias) = (ctx.input(0)?, ctx.input(1)?, ctx.input(2)?);
+        if bias.rank() != 1
+            || filter.dims().last() != bias.dims().last()
+            || bias.num_elements() == 0
+        {
+            return Ok(false);
+        }
+        let bias = bias.as_slice::<f32>()?;
+        let epilogue = |pixels: &mut [f32]| {
+            add_rows(pixels, bias);
+            activation.apply(pixels);
+        };
+        let Ok(out) = convolve(ctx, &p, x, filter, Some(&epilogue)) else {
+            return Ok(false);
+        };
+        ctx.set_output(0, out);
+        Ok(true)
+    }))
 }
 
 fn run(

@@ -7,17 +7,20 @@ mod forward;
 mod fused;
 mod image;
 mod shape;
+mod zones;
 
 use crate::args;
 use crate::linalg::tile::{Arithmetic, Tiled};
 use crate::nn::float::{compute_type, in_parts, narrow, widen};
 use crate::types::with_type;
 use downpour_graph::{Result, Status};
-use downpour_runtime::{Built, OpContext, Registry};
+use downpour_runtime::{Built, OpContext, Registry, parallel_for};
 use downpour_tensor::{DType, Element, Shape, Tensor};
 use forward::Epilogue;
 pub(crate) use forward::Panels;
+pub(crate) use fused::with_bias;
 use shape::{Direction, Geometry, Params};
+use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Multiplications that are worth a thread of their own.
 const GRAIN: usize = 1 << 19;
@@ -50,6 +53,22 @@ pub(crate) fn register(r: &mut Registry) {
         Built::costly(move |ctx| backprop_filter(ctx, &p))
     });
     fused::register(r);
+}
+
+/// Does `count` units of work, each on whichever thread is free first, so that no thread waits long
+/// for the last ones; on this thread alone if there are too few multiplications for two.
+fn share(count: usize, work: usize, body: impl Fn(usize) + Sync) {
+    let next = AtomicUsize::new(0);
+    let threads = if work < 2 * GRAIN { 1 } else { count };
+    parallel_for(threads, 1, |_| {
+        loop {
+            let unit = next.fetch_add(1, Ordering::Relaxed);
+            if unit >= count {
+                return;
+            }
+            body(unit);
+        }
+    });
 }
 
 /// Four dimensions, or the error `text`.

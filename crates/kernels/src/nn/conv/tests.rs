@@ -3,8 +3,8 @@
 use super::shape::Geometry;
 use crate::nn::float::Parts;
 use crate::nn::window::{Axis, Padding};
-use crate::testing::run_op;
-use downpour_graph::{AttrValue, Code};
+use crate::testing::{node, run_graph, run_op};
+use downpour_graph::{AttrValue, Code, NodeDef};
 use downpour_tensor::{DType, Tensor};
 
 /// One case: input, filter, strides, dilations, explicit padding (top, bottom, left, right).
@@ -117,6 +117,14 @@ fn cases() -> Vec<Case> {
         case([1, 6, 6, 3], [1, 1, 3, 4], [4, 4], [1, 1], [0, 0, 0, 0]),
         case([2, 6, 6, 4], [3, 3, 1, 8], [2, 2], [1, 1], [1, 1, 1, 1]),
         case([1, 3, 3, 1], [5, 5, 1, 1], [1, 1], [1, 1], [4, 4, 4, 4]),
+        // More images than are put together, and not a multiple of them.
+        case([11, 7, 7, 8], [5, 5, 8, 48], [1, 1], [1, 1], [2, 2, 2, 2]),
+        case([9, 9, 6, 16], [3, 5, 16, 16], [2, 1], [1, 1], [1, 2, 2, 1]),
+        case([9, 8, 9, 8], [4, 3, 8, 32], [2, 3], [1, 1], [3, 0, 1, 2]),
+        // Taps and whole windows that never meet the input.
+        case([8, 2, 2, 8], [5, 5, 8, 16], [1, 1], [1, 1], [4, 4, 4, 4]),
+        case([8, 3, 3, 8], [3, 3, 8, 16], [1, 1], [1, 1], [4, 5, 4, 5]),
+        case([8, 3, 4, 8], [2, 3, 8, 16], [2, 2], [1, 1], [4, 4, 4, 4]),
     ]
 }
 
@@ -160,6 +168,83 @@ fn convolutions_and_their_gradients_agree_with_the_definition() {
         let args = vec![x.clone(), size(c.f), dy.clone()];
         assert_eq!(run("Conv2DBackpropFilter", args), df, "{:?}", c.x);
     }
+}
+
+/// A convolution `y` of the arguments 0 and 1, plus the argument 2 as `b`, then `r`.
+fn with_bias_and_relu(c: &Case) -> Vec<NodeDef> {
+    let t = || ("T", DType::Float.into());
+    let index = |i: i64| ("index", i.into());
+    vec![
+        node("x", "_Arg", &[], &[t(), index(0)]),
+        node("f", "_Arg", &[], &[t(), index(1)]),
+        node("bias", "_Arg", &[], &[t(), index(2)]),
+        node("y", "Conv2D", &["x", "f"], &c.attrs()),
+        node("b", "BiasAdd", &["y", "bias"], &[t()]),
+        node("r", "Relu", &["b"], &[t()]),
+        node("out", "_Retval", &["r"], &[t(), index(0)]),
+    ]
+}
+
+#[test]
+fn a_convolution_with_bias_and_activation_gives_what_its_ops_give() {
+    let t = [("T", DType::Float.into())];
+    for c in cases() {
+        // Not whole numbers, so that another order of sums would show.
+        let odd = |t: Tensor| {
+            let values = t.as_slice::<f32>().unwrap().iter();
+            let values = values.map(|v| v * 0.37 + 0.01).collect();
+            Tensor::from_vec(values, t.shape().clone()).unwrap()
+        };
+        let (x, f) = (odd(numbers(c.x, 1)), odd(numbers(c.f, 2)));
+        let bias = Tensor::vector((0..c.f[3]).map(|i| i as f32 - 3.3).collect());
+        let y = run_op("Conv2D", vec![x.clone(), f.clone()], &c.attrs()).unwrap();
+        let b = run_op("BiasAdd", vec![y[0].clone(), bias.clone()], &t).unwrap();
+        let r = run_op("Relu", vec![b[0].clone()], &t).unwrap();
+        let args = || vec![x.clone(), f.clone(), bias.clone()];
+        let out = run_graph(with_bias_and_relu(&c), args()).unwrap();
+        assert_eq!(
+            out[0].as_slice::<f32>().unwrap(),
+            r[0].as_slice::<f32>().unwrap()
+        );
+        let mut nodes = with_bias_and_relu(&c);
+        nodes.retain(|n| &*n.name != "r");
+        nodes[5].inputs = vec!["b".into()];
+        let out = run_graph(nodes, args()).unwrap();
+        assert_eq!(
+            out[0].as_slice::<f32>().unwrap(),
+            b[0].as_slice::<f32>().unwrap()
+        );
+    }
+}
+
+#[test]
+fn an_error_in_a_convolution_with_bias_names_its_node() {
+    let c = &cases()[0];
+    let bias = |n: usize| Tensor::vector(vec![1.0f32; n]);
+    let fail = |args| run_graph(with_bias_and_relu(c), args).unwrap_err().message;
+    let e = fail(vec![numbers(c.x, 1), numbers(c.f, 2), bias(3)]);
+    let text = "Must provide as many biases as the last dimension of the input tensor";
+    assert!(e.starts_with(text) && e.ends_with("[[{{node b}}]]"), "{e}");
+    let e = fail(vec![numbers(c.x, 1), numbers([3, 3, 2, 5], 2), bias(5)]);
+    let text = "input depth must be evenly divisible by filter depth: 3 vs 2";
+    assert!(e.starts_with(text) && e.ends_with("[[{{node y}}]]"), "{e}");
+    let e = fail(vec![bias(4), numbers(c.f, 2), bias(5)]);
+    assert!(e.ends_with("[[{{node y}}]]"), "{e}");
+}
+
+#[test]
+fn no_pixels_stay_none() {
+    let c = Case {
+        x: [0, 4, 4, 8],
+        ..cases()[0]
+    };
+    let args = vec![
+        numbers(c.x, 0),
+        numbers([3, 3, 8, 16], 0),
+        Tensor::vector(vec![0.5f32; 16]),
+    ];
+    let out = run_graph(with_bias_and_relu(&c), args).unwrap();
+    assert_eq!(out[0].dims(), [0, 4, 4, 16]);
 }
 
 #[test]

@@ -105,7 +105,7 @@ fn larger<T: PartialOrd>(a: T, b: T) -> T {
 fn quarters<'a, T>(g: &Geometry, image: &'a [T], y: usize, x: usize) -> [&'a [T]; 4] {
     let (c, row) = (g.channels, g.w.input * g.channels);
     let at = 2 * y * row + 2 * x * c;
-    [at, at + c, at + row, at + row + c].map(|i| &image[i..i + c])
+    [at, at + c, at + row, at + row + c].map(|i| &image[i..][..c])
 }
 
 #[inline(always)]
@@ -116,9 +116,12 @@ fn max_image<T: Ordered>(g: &Geometry, x: &[T], out: &mut [MaybeUninit<T>]) {
             for ox in 0..g.w.output {
                 let [p, q, r, s] = quarters(g, x, y, ox);
                 let to = &mut out[(y * g.w.output + ox) * c..][..c];
-                for (i, to) in to.iter_mut().enumerate() {
-                    let top = larger(larger(T::LOWEST, p[i]), q[i]);
-                    to.write(larger(larger(top, r[i]), s[i]));
+                // Iterators, not indices: with bounds to check, the compiler leaves the last vector of
+                // every pixel to a loop over single elements.
+                let pixels = p.iter().zip(q).zip(r.iter().zip(s));
+                for (((p, q), (r, s)), to) in pixels.zip(to) {
+                    let top = larger(larger(T::LOWEST, *p), *q);
+                    to.write(larger(larger(top, *r), *s));
                 }
             }
         }
@@ -217,19 +220,20 @@ fn grad_image<T: Ordered>(g: &Geometry, x: &[T], dy: &[T], dx: &mut [MaybeUninit
                 let dy = &dy[(y * g.w.output + ox) * c..][..c];
                 let (a, b) = top[2 * ox * c..][..2 * c].split_at_mut(c);
                 let (d, e) = bottom[2 * ox * c..][..2 * c].split_at_mut(c);
-                for i in 0..c {
-                    let (p, q, r, s) = (p[i], q[i], r[i], s[i]);
+                let pixels = p.iter().zip(q).zip(r.iter().zip(s)).zip(dy);
+                let places = a.iter_mut().zip(b).zip(d.iter_mut().zip(e));
+                for ((((p, q), (r, s)), v), ((a, b), (d, e))) in pixels.zip(places) {
+                    let (p, q, r, s, v) = (*p, *q, *r, *s, *v);
                     // Which one would win if each had to exceed all before it.
                     let to_q = q > p;
                     let m = if to_q { q } else { p };
                     let to_r = r > m;
                     let m = if to_r { r } else { m };
                     let to_s = s > m;
-                    let v = dy[i];
-                    a[i].write(if to_q | to_r | to_s { zero } else { v });
-                    b[i].write(if to_q & !to_r & !to_s { v } else { zero });
-                    d[i].write(if to_r & !to_s { v } else { zero });
-                    e[i].write(if to_s { v } else { zero });
+                    a.write(if to_q | to_r | to_s { zero } else { v });
+                    b.write(if to_q & !to_r & !to_s { v } else { zero });
+                    d.write(if to_r & !to_s { v } else { zero });
+                    e.write(if to_s { v } else { zero });
                 }
             }
         }

@@ -79,6 +79,65 @@ fn the_fast_path_agrees_with_the_general_one() {
 }
 
 #[test]
+fn maxima_and_gradients_agree_with_the_definition() {
+    // Ties, NaN and both infinities; vectors of channels and some left over; odd sizes.
+    let odd = [
+        0.0,
+        1.0,
+        f32::NAN,
+        -0.0,
+        f32::INFINITY,
+        1.0,
+        f32::NEG_INFINITY,
+        2.0,
+        2.0,
+    ];
+    for (size, channels, padding) in [
+        (6, 32, "VALID"),
+        (6, 37, "SAME"),
+        (4, 5, "VALID"),
+        (7, 16, "SAME"),
+        (7, 20, "VALID"),
+    ] {
+        let n = 2 * size * size * channels;
+        let x: Vec<f32> = (0..n).map(|i| odd[(i * i + i / 7) % odd.len()]).collect();
+        let a = attrs(TWO, TWO, padding);
+        let t = Tensor::from_vec(x.clone(), [2, size, size, channels]).unwrap();
+        let y = run_op("MaxPool", vec![t.clone()], &a).unwrap().remove(0);
+        let out = y.dims()[1];
+        let dy: Vec<f32> = (0..y.num_elements()).map(|i| i as f32 + 1.0).collect();
+        let grad = Tensor::from_vec(dy.clone(), y.shape().clone()).unwrap();
+        let dx = run_op("MaxPoolGrad", vec![t, y.clone(), grad], &a).unwrap();
+        let mut want = vec![0.0; n];
+        for (o, g) in dy.iter().enumerate() {
+            let (c, pixel) = (o % channels, o / channels);
+            let (ox, oy, image) = (pixel % out, pixel / out % out, pixel / out / out);
+            let (mut top, mut best) = (f32::MIN, None::<usize>);
+            for (wy, wx) in [(0, 0), (0, 1), (1, 0), (1, 1)] {
+                let (iy, ix) = (2 * oy + wy, 2 * ox + wx);
+                if iy >= size || ix >= size {
+                    continue;
+                }
+                let at = ((image * size + iy) * size + ix) * channels + c;
+                if x[at] > top {
+                    top = x[at];
+                }
+                if best.is_none_or(|b| x[at] > x[b]) {
+                    best = Some(at);
+                }
+            }
+            assert_eq!(
+                values(&y)[o].to_bits(),
+                top.to_bits(),
+                "{size} {channels} {o}"
+            );
+            want[best.unwrap()] += g;
+        }
+        assert_eq!(values(&dx[0]), want, "{size} {channels}");
+    }
+}
+
+#[test]
 fn odd_values_come_out_as_tensorflows() {
     let (nan, inf) = (f32::NAN, f32::INFINITY);
     let x = vec![

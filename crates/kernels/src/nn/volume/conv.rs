@@ -3,7 +3,7 @@
 #![allow(unsafe_code, reason = "threads write disjoint images of one output")]
 
 use super::{axes, each_meeting, five, five_ints, padding, sizes, spatial, taps, voxels};
-use crate::linalg::tile::{Sweep, Tiled};
+use crate::linalg::tile::{Sweep, Tiled, in_turn};
 use crate::nn::conv::Panels;
 use crate::nn::float::{Parts, assume_set, compute_type, narrow, widen};
 use crate::nn::window::{Axis, Padding};
@@ -140,7 +140,7 @@ impl<T: Tiled> Product<'_, T> {
         let sweep = Sweep {
             a: self.a,
             rows: self.rows,
-            segments: &[0],
+            segments: &[(0, 0)],
             len: self.depth,
             step: 1,
             b: &self.panels.data,
@@ -272,8 +272,8 @@ fn run_input<T: Element + Tiled>(g: &Geometry, dy: &[T], filter: &[T], out: &mut
     let taps = taps(&g.axes);
     let panels: Vec<Panels<T>> = (0..taps.len())
         .map(|t| {
-            Panels::columns(1, 1, g.out_c, g.in_c, |_, _, c| {
-                &filter[t * size + c * g.out_c..][..g.out_c]
+            Panels::columns([1, 1], g.out_c, g.in_c, g.out_c, |_, _| {
+                &filter[t * size..][..size]
             })
         })
         .collect();
@@ -339,6 +339,7 @@ fn run_filter<T: Element + Tiled>(g: &Geometry, x: &[T], dy: &[T], out: &mut [T]
                 from.push(o * g.out_c);
                 places.push(i * g.in_c);
             });
+            let places = in_turn(places, 1);
             for n in 0..g.batch {
                 let dy = &dy[n * b..(n + 1) * b];
                 let panels = Panels::rows(1, from.len(), g.out_c, |_, k| {

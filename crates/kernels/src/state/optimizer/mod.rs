@@ -12,9 +12,11 @@ mod gradient_descent;
 mod momentum;
 mod rmsprop;
 mod sign;
+mod summed;
 
 use super::door::{Door, Locked};
-use super::pass::{self, Rows};
+use super::number::Number;
+use super::pass::{self, Repeats, Rows};
 use super::resource_variable;
 use check::Check;
 use downpour_graph::{Result, Status};
@@ -66,10 +68,22 @@ macro_rules! add {
         $crate::state::optimizer::add!(@go $r, [$($op),+],
             &[("T", &[$(::downpour_tensor::DType::$d),+])], $($rest)+)
     };
-    (@kind sparse, $r:expr, [$($op:literal),+], [$($d:ident),+], $($rest:tt)+) => {
+    (@kind sparse, $r:expr, [$($op:literal),+], [$($d:ident),+], [$($t:ty),+], $checks:expr, $pass:ident) => {
         $crate::state::optimizer::add!(@go $r, [$($op),+],
             &[("T", &[$(::downpour_tensor::DType::$d),+]), ("Tindices", $crate::types::INDEX)],
-            $($rest)+)
+            [$($t),+], $checks, $pass);
+        for op in [$($op),+] {
+            // Sums of narrower types are rounded otherwise than by adding in pairs.
+            $r.add_shortcut(op, |around| match around.builder().attrs().dtype("T").ok()? {
+                ::downpour_tensor::DType::Float => {
+                    $crate::state::optimizer::summed::find(around, $checks, $pass::<f32>)
+                }
+                ::downpour_tensor::DType::Double => {
+                    $crate::state::optimizer::summed::find(around, $checks, $pass::<f64>)
+                }
+                _ => None,
+            });
+        }
     };
     (@go $r:expr, [$($op:literal),+], $types:expr, [$($t:ty),+], $checks:expr, $pass:ident) => {
         for op in [$($op),+] {
@@ -137,6 +151,7 @@ struct Application<'a> {
     rows: Vec<usize>,
     /// What is wrong with the index after those.
     bad_row: Option<Status>,
+    repeats: Repeats,
 }
 
 /// The arrays of a pass: the variables to change, the gradient, and for a sparse one its rows.
@@ -196,13 +211,16 @@ macro_rules! runs {
     ($n:literal, $run:ident, $dense:ident, $sparse:ident) => {
         impl Application<'_> {
             /// Runs `step` over all elements, or over the rows of a sparse gradient.
-            fn $run<T: Element>(
+            fn $run<T: Number>(
                 &mut self,
                 step: impl Fn([T; $n], T) -> [T; $n] + Sync + Copy,
             ) -> Result<()> {
+                let repeats = self.repeats;
                 match self.arrays::<T, $n>()? {
                     (arrays, grad, None) => pass::$dense(arrays, grad, step),
-                    (arrays, grad, Some(rows)) => pass::$sparse(arrays, &rows, grad, step),
+                    (arrays, grad, Some(rows)) => {
+                        pass::$sparse(arrays, (&rows, repeats), grad, step)
+                    }
                 }
                 Ok(())
             }
@@ -217,10 +235,18 @@ runs!(4, run4, dense4, sparse4);
 /// A pass over one application.
 type Pass = fn(&mut Application<'_>) -> Result<()>;
 
-/// The kernel of an optimizer op.
-fn optimizer(b: &KernelBuilder<'_>, checks: &'static [Check], pass: Pass) -> Result<Built> {
-    let layout = Layout::new(b)?;
-    Built::costly(move |ctx| {
+/// An optimizer op.
+struct Optimizer {
+    layout: Layout,
+    checks: &'static [Check],
+    pass: Pass,
+}
+
+impl Optimizer {
+    /// Updates the variables, all inputs being where the op has them. With sums of repeats it does nothing
+    /// and says `false` if something is wrong: what, the ops it stands for will say.
+    fn apply(&self, ctx: &mut OpContext<'_>, repeats: Repeats) -> Result<bool> {
+        let layout = &self.layout;
         let variables = (0..layout.variables)
             .map(|i| match layout.door {
                 Door::Ref => ctx.input_ref(i),
@@ -230,14 +256,19 @@ fn optimizer(b: &KernelBuilder<'_>, checks: &'static [Check], pass: Pass) -> Res
             .collect::<Result<Vec<_>>>()?;
         let mut locked = Locked::new(ctx, &variables)?;
         let mut application = Application {
-            layout: &layout,
+            layout,
             ctx,
             tensors: locked.tensors(),
             rows: Vec::new(),
             bad_row: None,
+            repeats,
         };
-        check::run(checks, &mut application)?;
-        pass(&mut application)?;
+        let checked = check::run(self.checks, &mut application);
+        if repeats == Repeats::Summed && (checked.is_err() || application.bad_row.is_some()) {
+            return Ok(false);
+        }
+        checked?;
+        (self.pass)(&mut application)?;
         if let Some(error) = application.bad_row.take() {
             return Err(error);
         }
@@ -247,8 +278,19 @@ fn optimizer(b: &KernelBuilder<'_>, checks: &'static [Check], pass: Pass) -> Res
         }
         drop(locked);
         layout.door.finish(ctx);
-        Ok(())
-    })
+        Ok(true)
+    }
+}
+
+/// The kernel of an optimizer op.
+fn optimizer(b: &KernelBuilder<'_>, checks: &'static [Check], pass: Pass) -> Result<Built> {
+    let layout = Layout::new(b)?;
+    let optimizer = Optimizer {
+        layout,
+        checks,
+        pass,
+    };
+    Built::costly(move |ctx| optimizer.apply(ctx, Repeats::InTurn).map(drop))
 }
 
 #[cfg(test)]

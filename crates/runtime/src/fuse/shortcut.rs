@@ -1,0 +1,58 @@
+//! Shortcuts: what a kernel can do better when it is given the nodes before it as well.
+
+use super::group::Quick;
+use crate::kernel::KernelBuilder;
+use crate::plan::CompileEnv;
+use downpour_graph::{Edge, Graph, Node, NodeId};
+use std::sync::Arc;
+
+/// Looks at a node and those before it; `None` if the node is to run by itself.
+pub type Finder = fn(&Around<'_>) -> Option<Shortcut>;
+
+/// Nodes that a node takes over. The runtime takes the offer only if nobody else uses their results.
+pub struct Shortcut {
+    /// The nodes before it, in an order in which they can run.
+    pub members: Vec<NodeId>,
+    /// What `run` finds in its inputs, in this order.
+    pub inputs: Vec<Edge>,
+    /// Does what the members and the node do. It may say `false`, having changed nothing and left its
+    /// inputs where they are: then their own kernels run one after the other.
+    pub run: Quick,
+}
+
+/// A node and those before it.
+pub struct Around<'a> {
+    graph: &'a Graph,
+    id: NodeId,
+    env: &'a CompileEnv<'a>,
+}
+
+impl<'a> Around<'a> {
+    pub(super) fn new(graph: &'a Graph, id: NodeId, env: &'a CompileEnv<'a>) -> Around<'a> {
+        Around { graph, id, env }
+    }
+
+    /// The node.
+    pub fn node(&self) -> &'a Arc<Node> {
+        self.graph.node(self.id)
+    }
+
+    /// The node behind an edge.
+    pub fn before(&self, edge: Edge) -> &'a Arc<Node> {
+        self.graph.node(edge.node)
+    }
+
+    /// The node behind an edge, if it is of that op.
+    pub fn op(&self, edge: Edge, op: &str) -> Option<&'a Arc<Node>> {
+        Some(self.before(edge)).filter(|node| node.op_name() == op)
+    }
+
+    /// To build a kernel of the node.
+    pub fn builder(&self) -> KernelBuilder<'a> {
+        KernelBuilder {
+            node: self.node(),
+            device: self.env.device,
+            site: self.env.site,
+        }
+    }
+}
