@@ -16,13 +16,13 @@ mod row;
 mod worker;
 
 use clap::{Parser, Subcommand};
-use downpour_tensor::LargePages;
+use downpour_tensor::TensorMemory;
 use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
 // As in the program itself.
 #[global_allocator]
-static ALLOCATOR: LargePages<MiMalloc> = LargePages(MiMalloc);
+static ALLOCATOR: TensorMemory<MiMalloc> = TensorMemory(MiMalloc);
 
 /// Our side of the benchmark's cluster rows.
 #[derive(Parser)]

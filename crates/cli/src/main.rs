@@ -12,13 +12,13 @@ mod shell;
 mod stop;
 
 use clap::{CommandFactory, Parser, Subcommand};
-use downpour_tensor::LargePages;
+use downpour_tensor::TensorMemory;
 use mimalloc::MiMalloc;
 use std::process::ExitCode;
 
 // Large tensors come and go with every step; the system's allocator maps and unmaps each.
 #[global_allocator]
-static ALLOCATOR: LargePages<MiMalloc> = LargePages(MiMalloc);
+static ALLOCATOR: TensorMemory<MiMalloc> = TensorMemory(MiMalloc);
 
 /// Distributed TensorFlow, rebuilt in Rust.
 #[derive(Parser)]

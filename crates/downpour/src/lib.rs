@@ -23,7 +23,7 @@ pub use downpour_net::{
     inspect_task, parse_duration, stop_task,
 };
 pub use downpour_runtime::{Console, Stream};
-pub use downpour_tensor::LargePages;
+pub use downpour_tensor::TensorMemory;
 pub use downpour_train as train;
 pub use downpour_wire::control::{SessionReport, StepCounts, TaskReport};
 pub use draws::Draws;

@@ -16,6 +16,12 @@ pub(crate) struct Filler<'a, U> {
     at: usize,
 }
 
+/// Elements that are copied without a call: a line of memory, if they are floats.
+const LINE: usize = 16;
+
+/// Elements above which a call to copy them pays.
+const SHORT: usize = 8 * LINE;
+
 impl<U: Clone> Filler<'_, U> {
     /// Elements that are still missing.
     #[inline]
@@ -26,7 +32,15 @@ impl<U: Clone> Filler<'_, U> {
     /// Appends elements. Panics if there is no room.
     #[inline]
     pub(crate) fn extend_from_slice(&mut self, values: &[U]) {
-        self.room[self.at..self.at + values.len()].write_clone_of_slice(values);
+        let room = &mut self.room[self.at..self.at + values.len()];
+        let (from, from_end) = values.as_chunks::<LINE>();
+        if values.len() <= SHORT && from_end.is_empty() {
+            for (to, from) in room.as_chunks_mut::<LINE>().0.iter_mut().zip(from) {
+                to.write_clone_of_slice(from);
+            }
+        } else {
+            room.write_clone_of_slice(values);
+        }
         self.at += values.len();
     }
 
@@ -93,6 +107,22 @@ mod tests {
         });
         assert_eq!(out, [1, 2, 3, 4, 4, 5]);
         assert!(filled(Vec::<u32>::new(), 0, 4, 1, |_, _| ()).is_empty());
+        for len in [
+            0,
+            1,
+            LINE - 1,
+            LINE,
+            2 * LINE,
+            2 * LINE + 1,
+            SHORT,
+            3 * SHORT,
+        ] {
+            let texts: Vec<String> = (0..len).map(|i| i.to_string()).collect();
+            let out = filled(Vec::new(), len, len.max(1), 1, |_, f| {
+                f.extend_from_slice(&texts)
+            });
+            assert_eq!(out, texts);
+        }
     }
 
     #[test]

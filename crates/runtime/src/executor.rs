@@ -23,7 +23,7 @@ use crate::rendezvous::RemoteSource;
 use crate::trace::NodeTrace;
 use crate::{Cancellation, Device, FunctionLibrary, Rendezvous, ResourceManager, Staleness, Trace};
 use downpour_graph::{Result, Status};
-use downpour_tensor::Tensor;
+use downpour_tensor::{Tensor, shared};
 use parking_lot::Mutex;
 use smallvec::smallvec;
 use std::collections::{HashMap, VecDeque};
@@ -325,14 +325,16 @@ impl StepShared {
         self.env.device.spawn(move || {
             let node = &step.plan.nodes[tag.node as usize];
             let mut outputs: Outputs = smallvec![None; node.num_outputs as usize];
-            let ran = run_kernel(
-                &*kernel,
-                &step.env,
-                &node.info,
-                tag.scheduled_ns,
-                frame_iter,
-                (&mut inputs, &mut outputs),
-            );
+            let ran = node.made(|| {
+                run_kernel(
+                    &*kernel,
+                    &step.env,
+                    &node.info,
+                    tag.scheduled_ns,
+                    frame_iter,
+                    (&mut inputs, &mut outputs),
+                )
+            });
             step.complete(Completion {
                 tag,
                 outcome: ran.map(|()| outputs),
@@ -381,14 +383,16 @@ impl StepShared {
                 }
                 let frame_iter = core.frame_iter(tag);
                 let values = (&mut room.inputs[..], &mut room.outputs[..]);
-                Some(run_kernel(
-                    &**kernel,
-                    &self.env,
-                    &node.info,
-                    tag.scheduled_ns,
-                    frame_iter,
-                    values,
-                ))
+                Some(node.made(|| {
+                    run_kernel(
+                        &**kernel,
+                        &self.env,
+                        &node.info,
+                        tag.scheduled_ns,
+                        frame_iter,
+                        values,
+                    )
+                }))
             }
             Some(Built::Async(kernel)) => {
                 core.outstanding += 1;
@@ -414,6 +418,14 @@ impl StepShared {
 }
 
 impl PlanNode {
+    /// Runs its kernel so that what it makes lies where those can read it whom it is sent to.
+    fn made<T>(&self, run: impl FnOnce() -> T) -> T {
+        match self.is_sent {
+            true => shared::outgoing(run),
+            false => run(),
+        }
+    }
+
     /// Whether a kernel with these inputs takes long enough for others to wait for what this thread has to tell them.
     fn is_long(&self, inputs: &[Option<Value>]) -> bool {
         !self.cost_by_inputs || total_bytes(inputs) >= WAKE_BYTES

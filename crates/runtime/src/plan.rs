@@ -73,6 +73,8 @@ pub(crate) struct PlanNode {
     pub(crate) calls: bool,
     /// An argument that other nodes give as well, so that it cannot be moved out.
     pub(crate) shares_arg: bool,
+    /// What it makes goes to another task, which may be beside this one.
+    pub(crate) is_sent: bool,
 }
 
 #[derive(Clone, Copy)]
@@ -182,10 +184,12 @@ impl Plan {
                 reads_late: matches!(kind, Kind::Retval(_)) || reads_late(node, &refs),
                 calls: calls_functions(node),
                 shares_arg: false,
+                is_sent: false,
             });
         }
         connect(graph, &mut nodes);
         mark_shared_args(&mut nodes, num_args);
+        mark_sent(graph, &mut nodes);
         let roots = graph
             .nodes()
             .filter(|(_, n)| n.inputs.is_empty() && n.control_inputs.is_empty())
@@ -278,6 +282,35 @@ fn mark_shared_args(nodes: &mut [PlanNode], num_args: usize) {
     for node in nodes {
         if let Kind::Arg(i) = node.kind {
             node.shares_arg = uses[i as usize] > 1;
+        }
+    }
+}
+
+/// Ops that hand on the memory of their first input.
+const PASSING: &[&str] = &[
+    "ExpandDims",
+    "Identity",
+    "PreventGradient",
+    "Reshape",
+    "Snapshot",
+    "Squeeze",
+    "StopGradient",
+];
+
+/// Finds the nodes that make what is pushed to other tasks.
+fn mark_sent(graph: &Graph, nodes: &mut [PlanNode]) {
+    let is_pushed = |node: &Node| node.attrs.bool("_pushed").unwrap_or(false);
+    let sends =
+        (graph.nodes()).filter(|(id, n)| nodes[id.index()].kind == Kind::Send && is_pushed(n));
+    let mut made: Vec<Edge> = sends
+        .filter_map(|(_, n)| n.inputs.first().copied())
+        .collect();
+    while let Some(edge) = made.pop() {
+        let node = graph.node(edge.node);
+        if !std::mem::replace(&mut nodes[edge.node.index()].is_sent, true)
+            && PASSING.contains(&node.op_name())
+        {
+            made.extend(node.inputs.first());
         }
     }
 }

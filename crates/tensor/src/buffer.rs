@@ -1,5 +1,5 @@
 //! Aligned, reference-counted bytes: all `unsafe` of the value layer. Memory is either our own
-//! (64-byte aligned, or a `Vec` taken over without copying) or borrowed from a network message.
+//! (64-byte aligned, or a `Vec` taken over without copying) or borrowed: from a network message, or from a process beside this one.
 //! A buffer is immutable while shared; [`Buffer::make_mut`] is the only door to write.
 #![allow(
     unsafe_code,
@@ -33,7 +33,7 @@ struct Storage {
 enum Owner {
     /// From the global allocator with this layout.
     Heap(Layout),
-    /// Kept alive by the message it arrived in; never written.
+    /// Kept alive by the message it arrived in, or by the process that lends it; never written.
     Shared(#[expect(dead_code, reason = "held only so that the bytes stay alive")] Bytes),
 }
 
@@ -208,6 +208,11 @@ impl Buffer {
         Arc::strong_count(&self.storage) == 1 && matches!(self.storage.owner, Owner::Heap(_))
     }
 
+    /// Whether the memory is somebody else's, lent to us: a message's, or another process'.
+    pub fn is_borrowed(&self) -> bool {
+        matches!(self.storage.owner, Owner::Shared(_))
+    }
+
     /// Whether two buffers are windows on the same memory.
     pub fn shares_memory_with(&self, other: &Buffer) -> bool {
         Arc::ptr_eq(&self.storage, &other.storage)
@@ -372,8 +377,9 @@ mod tests {
         let aligned = message.slice(at.wrapping_neg() % 8..);
         let mut b = Buffer::from_bytes(aligned.clone(), 8);
         assert_eq!(b.as_bytes().as_ptr(), aligned.as_ptr());
-        assert!(!b.is_unique());
+        assert!(b.is_borrowed() && !b.is_unique());
         b.make_mut()[0] = 9;
+        assert!(!b.is_borrowed());
         assert_eq!(aligned[0], 0);
         let odd = message.slice(at.wrapping_neg() % 8 + 1..);
         assert_ne!(

@@ -10,10 +10,11 @@ mod display;
 mod dtype;
 mod element;
 mod shape;
+pub mod shared;
 mod tensor;
 mod variant;
 
-pub use allocator::LargePages;
+pub use allocator::TensorMemory;
 pub use buffer::{Buffer, BufferWriter};
 pub use dtype::{DType, UnknownDType};
 pub use element::Element;

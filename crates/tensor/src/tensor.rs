@@ -276,6 +276,16 @@ impl Tensor {
         }
     }
 
+    /// The same in memory of our own: for what is kept longer than a step.
+    pub fn kept(mut self) -> Tensor {
+        if let Data::Plain(b) = &mut self.data
+            && b.is_borrowed()
+        {
+            *b = Buffer::copy_from(b.as_bytes());
+        }
+        self
+    }
+
     /// Whether writing needs no copy.
     pub fn is_unique(&self) -> bool {
         match &self.data {

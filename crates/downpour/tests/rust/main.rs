@@ -13,6 +13,7 @@ mod queues;
 mod replicas;
 mod report;
 mod sampled;
+mod shared;
 mod split;
 mod summaries;
 mod supervision;
@@ -21,7 +22,13 @@ mod sync;
 mod waiting;
 
 use downpour::train::{Minimize, Momentum};
-use downpour::{DType, Graph, Init, LocalCluster, Server, ServerConfig, Session, SessionOptions};
+use downpour::{
+    DType, Graph, Init, LocalCluster, Server, ServerConfig, Session, SessionOptions, TensorMemory,
+};
+
+/// As in the program itself, so that tasks share what they send.
+#[global_allocator]
+static MEMORY: TensorMemory<std::alloc::System> = TensorMemory(std::alloc::System);
 
 #[test]
 fn a_line_is_fitted_on_a_cluster() {

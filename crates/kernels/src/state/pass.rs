@@ -171,11 +171,8 @@ impl<T, const N: usize> Part<'_, T, N> {
     #[inline(always)]
     fn row(&mut self, row: usize) -> [&mut [T]; N] {
         let start = (row - self.first_row) * self.inner;
-        let mut slices = self.slices.iter_mut();
-        std::array::from_fn(|_| {
-            let slice = slices.next();
-            slice.map_or(&mut [][..], |s| &mut s[start..start + self.inner])
-        })
+        let slices = self.slices.each_mut();
+        slices.map(|slice| &mut slice[start..start + self.inner])
     }
 
     /// Each row with its gradient, as often as it is named.

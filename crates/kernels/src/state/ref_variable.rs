@@ -99,7 +99,7 @@ fn variable(b: &KernelBuilder<'_>) -> Result<Built> {
 fn assign(b: &KernelBuilder<'_>) -> Result<Built> {
     let validate = b.attrs().bool("validate_shape")?;
     Built::cheap(move |ctx| {
-        let (variable, value) = (ctx.input_ref(0)?, ctx.take(1)?);
+        let (variable, value) = (ctx.input_ref(0)?, ctx.take(1)?.kept());
         variable.update(|old| {
             let declared = variable.declaration().map(|(_, shape)| shape);
             let shape = old.as_ref().map(Tensor::shape).or(declared);

@@ -187,7 +187,7 @@ fn assign_variable(b: &KernelBuilder<'_>) -> Result<Built> {
     let dtype = b.attrs().dtype("dtype")?;
     let validate = b.attrs().bool("validate_shape")?;
     Built::cheap(move |ctx| {
-        let value = ctx.take(1)?;
+        let value = ctx.take(1)?.kept();
         let handle = ctx.handle(0)?;
         let resources = if handle.container == ANONYMOUS {
             &ctx.env().step_resources

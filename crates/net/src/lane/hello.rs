@@ -11,6 +11,7 @@ use super::Lanes;
 use super::one::Lane;
 use super::socket::Socket;
 use downpour_graph::{Result, Status};
+use downpour_tensor::shared::{self, SharedMemory};
 use serde::{Deserialize, Serialize};
 use std::io;
 use std::net::SocketAddr;
@@ -39,6 +40,29 @@ struct Hello {
     to: String,
     /// Its end of the connection: another one at the far end means that something is in between.
     at: Option<SocketAddr>,
+    /// Its memory that tasks of the same host can read.
+    #[serde(default)]
+    shared: Shared,
+}
+
+/// File, first address and length of [`SharedMemory`].
+type Shared = Option<(i32, u64, u64)>;
+
+/// What a peer has said of itself.
+pub(crate) struct Who {
+    /// `/job:J/replica:0/task:N`.
+    pub(crate) task: String,
+    pub(crate) incarnation: u64,
+    pub(crate) address: String,
+    pub(crate) shared: Option<SharedMemory>,
+}
+
+fn own_shared() -> Shared {
+    shared::open().map(|s| (s.file, s.base, s.len))
+}
+
+fn their_shared(shared: Shared) -> Option<SharedMemory> {
+    shared.map(|(file, base, len)| SharedMemory { file, base, len })
 }
 
 #[derive(Debug, Default, Serialize, Deserialize)]
@@ -47,6 +71,9 @@ struct Welcome {
     /// Unix socket that the caller may use instead.
     near: Option<String>,
     refused: Option<String>,
+    /// As in [`Hello`].
+    #[serde(default)]
+    shared: Shared,
 }
 
 impl Lanes {
@@ -70,24 +97,30 @@ impl Lanes {
         let call = self.call(peer, (address, own_address), incarnation);
         let attempt = tokio::time::timeout(self.limits.connect, call);
         let late = |_| failed(io::ErrorKind::TimedOut.into());
-        let (found, socket) = attempt.await.map_err(late)?.map_err(failed)?;
+        let (welcome, socket) = attempt.await.map_err(late)?.map_err(failed)?;
+        let found = welcome.incarnation;
         let Some(socket) = socket else {
             let wanted = incarnation.unwrap_or_default();
             return Err(Status::aborted(format!(
                 "a lane to {peer} expects a different device incarnation: {wanted} vs. {found}. Your worker job (\"{peer}\") was probably restarted. Check your worker job for the reason why it was restarted."
             )));
         };
-        let who = (peer.to_owned(), found, address.to_owned());
+        let who = Who {
+            task: peer.to_owned(),
+            incarnation: found,
+            address: address.to_owned(),
+            shared: their_shared(welcome.shared),
+        };
         self.adopt(who, socket).map_err(failed)
     }
 
-    /// The peer's life, and a connection to it if that is the life that is wanted.
+    /// What the peer says, and a connection to it if this is the life of it that is wanted.
     async fn call(
         &self,
         peer: &str,
         (address, own_address): (&str, &str),
         incarnation: Option<u64>,
-    ) -> io::Result<(u64, Option<Socket>)> {
+    ) -> io::Result<(Welcome, Option<Socket>)> {
         let mut far = TcpStream::connect(address).await?;
         far.set_nodelay(true)?;
         let mut hello = Hello {
@@ -96,21 +129,22 @@ impl Lanes {
             address: own_address.to_owned(),
             to: peer.to_owned(),
             at: Some(far.local_addr()?),
+            shared: own_shared(),
         };
         let welcome = introduce(&mut far, &hello).await?;
         if incarnation.is_some_and(|i| i != welcome.incarnation) {
-            return Ok((welcome.incarnation, None));
+            return Ok((welcome, None));
         }
         if let Some(name) = &welcome.near {
             hello.at = None;
             // A task in another network namespace has no such socket here.
             if let Ok(socket) = near(name, &hello, welcome.incarnation).await {
-                return Ok((welcome.incarnation, Some(socket)));
+                return Ok((welcome, Some(socket)));
             }
         }
         far.write_all(&[GO]).await?;
         let socket = Socket::new(far.into_std()?)?;
-        Ok((welcome.incarnation, Some(socket)))
+        Ok((welcome, Some(socket)))
     }
 
     /// Listens where tasks of the same host come.
@@ -180,7 +214,7 @@ pub(crate) async fn greet(mut way: impl Way, lanes: &Arc<Lanes>) {
     }
 }
 
-async fn receive(way: &mut impl Way, lanes: &Lanes) -> io::Result<(String, u64, String)> {
+async fn receive(way: &mut impl Way, lanes: &Lanes) -> io::Result<Who> {
     let hello: Hello = read(way).await?;
     let refused =
         (hello.to != lanes.own).then(|| format!("this is {}, not {}", lanes.own, hello.to));
@@ -188,6 +222,7 @@ async fn receive(way: &mut impl Way, lanes: &Lanes) -> io::Result<(String, u64, 
         incarnation: lanes.incarnation,
         near: lanes.near.get().filter(|_| way.is_near(hello.at)).cloned(),
         refused,
+        shared: own_shared(),
     };
     if welcome.refused.is_none() {
         lanes.expect(&hello.task);
@@ -196,7 +231,12 @@ async fn receive(way: &mut impl Way, lanes: &Lanes) -> io::Result<(String, u64, 
     if welcome.refused.is_some() || way.read_u8().await? != GO {
         return Err(io::ErrorKind::ConnectionRefused.into());
     }
-    Ok((hello.task, hello.incarnation, hello.address))
+    Ok(Who {
+        task: hello.task,
+        incarnation: hello.incarnation,
+        address: hello.address,
+        shared: their_shared(hello.shared),
+    })
 }
 
 async fn introduce(way: &mut (impl Way + ?Sized), hello: &Hello) -> io::Result<Welcome> {
@@ -241,6 +281,7 @@ pub(super) async fn as_task(socket: &mut TcpStream, task: &str, to: &str) {
         address: "?".to_owned(),
         to: to.to_owned(),
         at: None,
+        shared: None,
     };
     introduce(socket, &hello).await.unwrap();
     socket.write_all(&[GO]).await.unwrap();

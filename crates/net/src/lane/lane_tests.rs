@@ -3,7 +3,7 @@
 use super::*;
 use crate::server::{Listener, serve};
 use crate::{ClusterSpec, Methods, Peers};
-use downpour_tensor::Tensor;
+use downpour_tensor::{Tensor, TensorMemory, shared};
 use std::sync::mpsc;
 use std::time::Instant;
 use tonic::service::Routes;
@@ -198,6 +198,79 @@ async fn values_go_both_ways_over_a_unix_socket() {
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
 async fn values_go_both_ways_over_tcp() {
     both_ways(false).await;
+}
+
+/// As programs that train use it.
+#[global_allocator]
+static MEMORY: TensorMemory<std::alloc::System> = TensorMemory(std::alloc::System);
+
+/// The next value that `end` is offered.
+fn taken(end: &End) -> Tensor {
+    let (_, offer) = end.ears.offers.recv_timeout(PATIENCE).unwrap();
+    let (got, tensor) = mpsc::channel();
+    offer(Box::new(move |tensor| {
+        got.send(tensor.unwrap().unwrap()).unwrap();
+    }));
+    tensor.recv_timeout(PATIENCE).unwrap()
+}
+
+async fn lets_go(lane: &Lane) {
+    let until = Instant::now() + PATIENCE;
+    while lane.is_holding() {
+        assert!(Instant::now() < until, "what nobody uses any more is kept");
+        tokio::task::yield_now().await;
+    }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn shared_values_are_used_where_they_are_and_kept_until_they_are_not() {
+    let (a, b) = two(Limits::default(), true).await;
+    a.peers.open_lane(B, None).await.unwrap();
+    let large: Vec<u32> = (0..100_000).collect();
+    let tensor = shared::outgoing(|| Tensor::vector(large.clone()));
+    let at = tensor.buffer().unwrap().as_bytes();
+    assert!(shared::holds(at));
+    a.peers.push(1, &key(A, B), Some(&tensor)).unwrap();
+    drop(tensor);
+    let got = taken(&b);
+    assert!(got.buffer().unwrap().is_borrowed());
+    assert_eq!(got.as_slice::<u32>().unwrap(), large);
+    let lane = a.lanes.to(B).unwrap();
+    assert!(lane.is_holding());
+    // Sent back, whole and in part: what leaves the lane last may be the last of what came over it.
+    b.peers.push(2, &key(B, A), Some(&got)).unwrap();
+    let rows = got.rows(10, 5).unwrap();
+    b.peers.push(3, &key(B, A), Some(&rows)).unwrap();
+    drop((got, rows));
+    let back = taken(&a);
+    assert_eq!(back.as_slice::<u32>().unwrap(), large);
+    let (_, _, part) = a.ears.tensors.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(
+        part.unwrap().as_slice::<u32>().unwrap(),
+        [10, 11, 12, 13, 14]
+    );
+    drop(back);
+    lets_go(&lane).await;
+    lets_go(&b.lanes.to(A).unwrap()).await;
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_shared_value_stays_as_it_is_though_the_lane_is_lost() {
+    let (a, b) = two(Limits::default(), true).await;
+    a.peers.open_lane(B, None).await.unwrap();
+    let large = vec![7u32; 100_000];
+    let tensor = shared::outgoing(|| Tensor::vector(large.clone()));
+    a.peers.push(1, &key(A, B), Some(&tensor)).unwrap();
+    drop(tensor);
+    let got = taken(&b);
+    a.lanes.to(B).unwrap().socket.shut_down();
+    b.ears.lost.recv_timeout(PATIENCE).unwrap();
+    a.ears.lost.recv_timeout(PATIENCE).unwrap();
+    // Who offered it makes more of the same size, which go elsewhere.
+    for _ in 0..10 {
+        drop(shared::outgoing(|| Tensor::vector(vec![8u32; 100_000])));
+    }
+    assert_eq!(got.as_slice::<u32>().unwrap(), large);
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

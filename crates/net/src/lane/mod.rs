@@ -214,11 +214,7 @@ impl Lanes {
     }
 
     /// Uses a connection whose other end is known.
-    fn adopt(
-        self: &Arc<Self>,
-        who: (String, u64, String),
-        socket: Socket,
-    ) -> io::Result<Arc<Lane>> {
+    fn adopt(self: &Arc<Self>, who: hello::Who, socket: Socket) -> io::Result<Arc<Lane>> {
         if self.is_closed() {
             return Err(io::ErrorKind::NotConnected.into());
         }

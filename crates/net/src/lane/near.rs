@@ -1,20 +1,24 @@
-//! Tensors of a task on the same host, read straight from its memory: the system copies them once, instead of into a
-//! socket and out of it.
+//! Tensors of a task on the same host, read straight from its memory: where they are, if they are in memory that it shares
+//! (`downpour_tensor::shared`), else copied by the system once, instead of into a socket and out of it.
 //!
 //! The system allows it to processes of one user that it does not keep apart (`ptrace`); where it refuses, the bytes come
-//! over the lane. What an offer names stays as it is until the offer is declined, so a read sees one value.
+//! over the lane. What an offer names stays as it is until the offer is declined, so a read sees one value; if the lane is lost before that, as
+//! long as the process that may be reading it lives.
 #![allow(
     unsafe_code,
-    reason = "the only way to read another process' memory is a call of the system"
+    reason = "the only ways to read another process' memory are calls of the system"
 )]
 
 use super::seat;
+use bytes::Bytes;
 use downpour_tensor::BufferWriter;
+use downpour_tensor::shared::SharedMemory;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::io;
 use std::mem::MaybeUninit;
 use std::num::NonZeroU64;
+use std::os::fd::{AsRawFd as _, OwnedFd};
 use std::sync::{Arc, OnceLock};
 
 /// Tensors up to this size are read at once, on the thread that wants them; the reading of others has threads of its own.
@@ -55,6 +59,121 @@ fn piece(pid: i32, from: u64, free: &mut [MaybeUninit<u8>]) -> io::Result<&mut [
     let (filled, _) = free.split_at_mut(n);
     // SAFETY: the system has written these `n` bytes.
     Ok(unsafe { &mut *(std::ptr::from_mut(filled) as *mut [u8]) })
+}
+
+/// The shared memory of another process.
+pub(crate) struct Mapping {
+    base: *const u8,
+    len: usize,
+    /// Where it is in the other process.
+    theirs: u64,
+}
+
+// SAFETY: memory that is only read, by whoever holds the mapping.
+unsafe impl Send for Mapping {}
+// SAFETY: as above.
+unsafe impl Sync for Mapping {}
+
+impl Mapping {
+    /// Maps what process `pid` says that it shares.
+    pub(crate) fn open(pid: i32, what: SharedMemory) -> io::Result<Mapping> {
+        let bad = || io::Error::from(io::ErrorKind::InvalidData);
+        let len = usize::try_from(what.len).map_err(|_| bad())?;
+        what.base.checked_add(what.len).ok_or_else(bad)?;
+        let path = format!("/proc/{pid}/fd/{}", what.file);
+        let flags = rustix::fs::OFlags::RDONLY | rustix::fs::OFlags::CLOEXEC;
+        let file: OwnedFd = rustix::fs::open(path, flags, rustix::fs::Mode::empty())?;
+        // A file that could shrink could end this process.
+        let seals = rustix::fs::fcntl_get_seals(&file)?;
+        let size = rustix::fs::fstat(&file)?.st_size;
+        if !seals.contains(rustix::fs::SealFlags::SHRINK) || size < what.len as i64 || len == 0 {
+            return Err(bad());
+        }
+        let (read, shared) = (libc::PROT_READ, libc::MAP_SHARED | libc::MAP_NORESERVE);
+        // SAFETY: a new mapping, where the system likes; the file has that length and keeps it.
+        let base =
+            unsafe { libc::mmap(std::ptr::null_mut(), len, read, shared, file.as_raw_fd(), 0) };
+        if base == libc::MAP_FAILED {
+            return Err(io::Error::last_os_error());
+        }
+        Ok(Mapping {
+            base: base.cast(),
+            len,
+            theirs: what.base,
+        })
+    }
+
+    /// What is at `address` in the other process, if that is shared.
+    pub(crate) fn find(&self, address: NonZeroU64, len: usize) -> Option<Found> {
+        let at = usize::try_from(address.get().checked_sub(self.theirs)?).ok()?;
+        (at.checked_add(len)? <= self.len).then_some(Found { at, len })
+    }
+}
+
+impl Drop for Mapping {
+    fn drop(&mut self) {
+        // SAFETY: our own mapping, and whoever reads it holds it.
+        unsafe { libc::munmap(self.base.cast_mut().cast(), self.len) };
+    }
+}
+
+/// A place in a mapping.
+#[derive(Clone, Copy)]
+pub(crate) struct Found {
+    at: usize,
+    len: usize,
+}
+
+/// Bytes of another process, which it leaves alone until `offer` is dropped.
+pub(crate) struct Borrowed<O> {
+    pub(crate) mapping: Arc<Mapping>,
+    pub(crate) place: Found,
+    /// Tells the other process when it is dropped.
+    #[expect(dead_code, reason = "held only to be dropped")]
+    pub(crate) offer: O,
+}
+
+impl<O> AsRef<[u8]> for Borrowed<O> {
+    fn as_ref(&self) -> &[u8] {
+        // SAFETY: `Mapping::find` has checked the place; the other process, which could as well write to our own memory, keeps what it has offered
+        // as it is.
+        unsafe { std::slice::from_raw_parts(self.mapping.base.add(self.place.at), self.place.len) }
+    }
+}
+
+/// Keeps what a process may still be reading, though it can no longer say so, until that process has ended.
+pub(crate) fn keep_for(pid: i32, offers: impl Iterator<Item = Bytes>) {
+    let offers: Vec<Bytes> = offers
+        .filter(|b| downpour_tensor::shared::holds(b))
+        .collect();
+    let mut kept = KEPT.lock();
+    kept.retain(|(process, _)| !has_ended(process));
+    if offers.is_empty() {
+        return;
+    }
+    let Some(pid) = rustix::process::Pid::from_raw(pid) else {
+        return;
+    };
+    let flags = rustix::process::PidfdFlags::empty();
+    // One that is gone reads nothing.
+    if let Ok(process) = rustix::process::pidfd_open(pid, flags) {
+        kept.push((process, offers));
+    }
+}
+
+static KEPT: Mutex<Vec<(OwnedFd, Vec<Bytes>)>> = Mutex::new(Vec::new());
+
+/// Whether the process behind a descriptor has ended.
+fn has_ended(process: &OwnedFd) -> bool {
+    let mut end = [rustix::event::PollFd::new(
+        process,
+        rustix::event::PollFlags::IN,
+    )];
+    let now = rustix::event::Timespec {
+        tv_sec: 0,
+        tv_nsec: 0,
+    };
+    rustix::event::poll(&mut end, Some(&now)).is_ok_and(|n| n > 0)
 }
 
 type Job = Box<dyn FnOnce() + Send>;
@@ -151,5 +270,70 @@ mod tests {
         assert!(read(own, NonZeroU64::new(16).unwrap(), &mut tensor).is_err());
         assert!(read(i32::MAX, address, &mut tensor).is_err());
         assert!(tensor.finish().is_none());
+    }
+
+    #[test]
+    fn shared_memory_is_read_where_it_is_and_nothing_beside_it() {
+        let own = i32::try_from(std::process::id()).unwrap();
+        let what = downpour_tensor::shared::open().unwrap();
+        let mapping = Arc::new(Mapping::open(own, what).unwrap());
+        let at = |address: u64, len| mapping.find(NonZeroU64::new(address).unwrap(), len);
+        assert!(at(what.base - 1, 1).is_none());
+        assert!(at(what.base + what.len - 1, 2).is_none());
+        assert!(at(what.base, usize::MAX).is_none());
+        let place = at(what.base + what.len - 10, 10).unwrap();
+        let dropped = Arc::new(());
+        let borrowed = Borrowed {
+            mapping: mapping.clone(),
+            place,
+            offer: dropped.clone(),
+        };
+        let bytes = Bytes::from_owner(borrowed);
+        assert_eq!(bytes, [0; 10].as_slice());
+        assert_eq!(Arc::strong_count(&dropped), 2);
+        drop(bytes);
+        assert_eq!(Arc::strong_count(&dropped), 1);
+        // Files that are not there, or may shrink, or are shorter than is said.
+        assert!(Mapping::open(own, SharedMemory { file: 9999, ..what }).is_err());
+        let plain = std::fs::File::open("/proc/self/exe").unwrap();
+        let file = plain.as_raw_fd();
+        assert!(Mapping::open(own, SharedMemory { file, ..what }).is_err());
+        let len = what.len + 1;
+        assert!(Mapping::open(own, SharedMemory { len, ..what }).is_err());
+    }
+
+    #[test]
+    fn what_a_process_may_be_reading_is_kept_until_it_has_ended() {
+        let what = downpour_tensor::shared::open().unwrap();
+        let own = i32::try_from(std::process::id()).unwrap();
+        let mapping = Arc::new(Mapping::open(own, what).unwrap());
+        /// Bytes of the shared memory itself.
+        struct Lent(u64, #[expect(dead_code, reason = "counted")] Arc<()>);
+        impl AsRef<[u8]> for Lent {
+            fn as_ref(&self) -> &[u8] {
+                // SAFETY: mapped for the life of the process, and nobody writes there in this test.
+                unsafe { std::slice::from_raw_parts(self.0 as *const u8, 1) }
+            }
+        }
+        let lent = Arc::new(());
+        let offers = |base| {
+            let elsewhere = Bytes::from_static(b"not shared");
+            [Bytes::from_owner(Lent(base, lent.clone())), elsewhere].into_iter()
+        };
+        let mut child = std::process::Command::new("sleep")
+            .arg("60")
+            .spawn()
+            .unwrap();
+        let pid = i32::try_from(child.id()).unwrap();
+        keep_for(pid, offers(what.base));
+        keep_for(own, [].into_iter());
+        assert_eq!(Arc::strong_count(&lent), 2);
+        child.kill().unwrap();
+        child.wait().unwrap();
+        keep_for(own, [].into_iter());
+        assert_eq!(Arc::strong_count(&lent), 1);
+        drop(mapping);
+        keep_for(pid, offers(what.base));
+        assert_eq!(Arc::strong_count(&lent), 1, "that process is gone");
     }
 }

@@ -5,6 +5,7 @@
 //! drives (`driver.rs`), who then does what it asks for here, without any lock held. A lane ends once, in
 //! the hands of the driver: every open call fails, every run that the peer asked for is told to end.
 
+use super::hello::Who;
 use super::reader::{Arrival, Coming, Incoming, Reader, Taker};
 use super::socket::Socket;
 use super::writer::Writer;
@@ -14,7 +15,8 @@ use crate::gate::{Gate, Pass};
 use crate::task::Canceller;
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
-use downpour_tensor::{BufferWriter, Tensor};
+use downpour_tensor::shared::SharedMemory;
+use downpour_tensor::{Buffer, BufferWriter, Tensor};
 use downpour_wire::lane::{self, Kind, Run, Sending, TensorFront};
 use downpour_wire::{Budget, from_tonic};
 use parking_lot::Mutex;
@@ -22,7 +24,7 @@ use std::collections::HashMap;
 use std::io;
 use std::num::NonZeroU64;
 use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Weak};
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Wake, Waker};
 
 /// Takes the end of a call: its error, or whether its step left nothing behind.
@@ -52,6 +54,11 @@ pub(crate) struct Lane {
     pid: Option<i32>,
     /// Whether the peer's memory cannot be read.
     is_far: AtomicBool,
+    /// What the peer says that it shares, and that once it is mapped.
+    shared: Option<SharedMemory>,
+    mapping: OnceLock<Option<Arc<near::Mapping>>>,
+    /// Offers of the peer that are no longer wanted, and of which it has not been told.
+    declined: Mutex<Vec<u64>>,
     /// Values that are waited for.
     pub(crate) waits: AtomicUsize,
     ended: AtomicBool,
@@ -78,16 +85,12 @@ impl Served {
 }
 
 impl Lane {
-    pub(crate) fn new(
-        lanes: &Arc<Lanes>,
-        (peer, incarnation, address): (String, u64, String),
-        socket: Socket,
-    ) -> Arc<Lane> {
+    pub(crate) fn new(lanes: &Arc<Lanes>, who: Who, socket: Socket) -> Arc<Lane> {
         Arc::new_cyclic(|me| Lane {
             me: me.clone(),
-            peer,
-            incarnation,
-            address,
+            peer: who.task,
+            incarnation: who.incarnation,
+            address: who.address,
             lanes: Arc::downgrade(lanes),
             reader: Mutex::default(),
             writer: Mutex::default(),
@@ -98,6 +101,9 @@ impl Lane {
             served: Mutex::default(),
             pid: socket.peer_process(),
             is_far: AtomicBool::new(false),
+            shared: who.shared,
+            mapping: OnceLock::new(),
+            declined: Mutex::default(),
             waits: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
             heard: AtomicU64::new(lanes.driver.now()),
@@ -109,6 +115,19 @@ impl Lane {
     /// The process whose memory can be read, as far as is known.
     fn near(&self) -> Option<i32> {
         self.pid.filter(|_| !self.is_far.load(Ordering::Relaxed))
+    }
+
+    /// The peer's shared memory, if it can be had.
+    fn mapping(&self) -> Option<&Arc<near::Mapping>> {
+        let (pid, shared) = (self.near()?, self.shared?);
+        let mapping = self.mapping.get_or_init(|| {
+            let mapping = near::Mapping::open(pid, shared);
+            if let Err(e) = &mapping {
+                tracing::debug!(peer = self.peer, %e, "shared memory cannot be had");
+            }
+            mapping.ok().map(Arc::new)
+        });
+        mapping.as_ref()
     }
 
     /// Whether it can be used.
@@ -184,16 +203,45 @@ impl Lane {
     }
 
     fn send(&self, front: Bytes, rest: Bytes) {
-        let mut writer = self.writer.lock();
-        writer.frame(front, rest);
-        if !held::keeps(&self.me) {
-            self.flush(&mut writer);
-        }
+        self.write(|writer| {
+            writer.frame(front, rest);
+            if !held::keeps(&self.me) {
+                self.flush(writer);
+            }
+        });
     }
 
     /// Sends what was held back.
     pub(crate) fn let_go(&self) {
-        self.flush(&mut self.writer.lock());
+        self.write(|writer| self.flush(writer));
+    }
+
+    /// The only way to the writer. What it drops may be the last of a tensor that the peer has offered, wherever that was sent on to: it is
+    /// declined behind the lock.
+    fn write(&self, body: impl FnOnce(&mut Writer)) {
+        body(&mut self.writer.lock());
+        self.decline_all();
+    }
+
+    /// Tells the peer that an offer of its is not wanted, or no longer. May be called whatever locks are held.
+    fn decline(&self, offer: u64) {
+        self.declined.lock().push(offer);
+        self.decline_all();
+    }
+
+    fn decline_all(&self) {
+        while !self.declined.lock().is_empty() {
+            // Whoever is at the writer looks here when it is done.
+            let Some(mut writer) = self.writer.try_lock() else {
+                return;
+            };
+            for offer in std::mem::take(&mut *self.declined.lock()) {
+                writer.frame(lane::empty(Kind::Decline, offer), Bytes::new());
+            }
+            if !held::keeps(&self.me) {
+                self.flush(&mut writer);
+            }
+        }
     }
 
     fn flush(&self, writer: &mut Writer) {
@@ -220,9 +268,10 @@ impl Lane {
 
     /// The socket takes more.
     pub(crate) fn writable(&self) {
-        let mut writer = self.writer.lock();
-        writer.is_full = false;
-        self.flush(&mut writer);
+        self.write(|writer| {
+            writer.is_full = false;
+            self.flush(writer);
+        });
     }
 
     /// Reads what is there, and says how many bytes that was; none if another thread does.
@@ -272,13 +321,15 @@ impl Lane {
             Arrival::Take(id) => {
                 let bytes = self.offers.lock().remove(&id);
                 if let Some(bytes) = bytes {
-                    let mut writer = self.writer.lock();
-                    writer.transfer(id, bytes);
-                    self.flush(&mut writer);
+                    self.write(|writer| {
+                        writer.transfer(id, bytes);
+                        self.flush(writer);
+                    });
                 }
             }
             Arrival::Decline(id) => {
-                self.offers.lock().remove(&id);
+                let bytes = self.offers.lock().remove(&id);
+                drop(bytes);
             }
             Arrival::Ping => self.send(lane::empty(Kind::Pong, 0), Bytes::new()),
             Arrival::Taken(taker, tensor) => taker(tensor),
@@ -362,7 +413,10 @@ impl Lane {
         for done in calls.into_values() {
             done(Err(reason.clone()));
         }
-        self.offers.lock().clear();
+        let offers = std::mem::take(&mut *self.offers.lock());
+        if let Some(pid) = self.pid {
+            near::keep_for(pid, offers.into_values());
+        }
         let mut coming: Vec<Incoming> = self.coming.lock().drain().map(|(_, i)| i).collect();
         coming.extend(self.reader.lock().abandon());
         for incoming in coming {
@@ -401,6 +455,11 @@ impl Offered {
             return self.take_over_lane(taker);
         };
         let len = self.front.as_ref().map_or(0, |front| front.len);
+        if let Some(mapping) = self.lane.mapping().cloned()
+            && let Some(place) = mapping.find(address, len)
+        {
+            return self.borrow(mapping, place, taker);
+        }
         let lanes = self.lane.lanes.upgrade();
         let read = move || self.read_from(pid, address, taker);
         match lanes.filter(|_| len > near::BRIEF) {
@@ -411,6 +470,21 @@ impl Offered {
                 }
             }
         }
+    }
+
+    /// Uses the bytes where they are; the peer keeps them until they are no longer used.
+    fn borrow(self, mapping: Arc<near::Mapping>, place: near::Found, taker: Taker) {
+        let Some(front) = self.front.clone() else {
+            return;
+        };
+        let bytes = Bytes::from_owner(near::Borrowed {
+            mapping,
+            place,
+            offer: self,
+        });
+        let bytes = Buffer::from_bytes(bytes, 64);
+        let tensor = front.with(bytes, &Budget::default());
+        taker(tensor.map_err(|e| Status::data_loss(format!("{}: {e}", front.key))));
     }
 
     /// Reads the bytes where they are; the peer may forget them then.
@@ -458,8 +532,7 @@ impl Offered {
 impl Drop for Offered {
     fn drop(&mut self) {
         if self.front.is_some() {
-            self.lane
-                .send(lane::empty(Kind::Decline, self.id), Bytes::new());
+            self.lane.decline(self.id);
         }
     }
 }
