@@ -27,17 +27,59 @@ pub(crate) const BRIEF: usize = 1 << 20;
 /// Threads that read: more do not get more out of the memory of a small machine.
 const THREADS: usize = 2;
 
-/// Fills `tensor` from `address` on in the memory of process `pid`.
-pub(crate) fn read(pid: i32, address: NonZeroU64, tensor: &mut BufferWriter) -> io::Result<()> {
-    let mut from = address.get();
-    while tensor.missing() > 0 {
-        let n = tensor.fill(usize::MAX, |free| piece(pid, from, free))?;
+/// Tensors from this size on are read by two threads, if there is nothing else to read.
+const SPLIT: usize = 8 << 20;
+
+/// Fills `tensor` from `address` on in the memory of process `pid`; `is_alone` says that no other is being read.
+pub(crate) fn read(
+    pid: i32,
+    address: NonZeroU64,
+    tensor: &mut BufferWriter,
+    is_alone: bool,
+) -> io::Result<()> {
+    let from = address.get();
+    tensor.fill(usize::MAX, |free| {
+        if !is_alone || free.len() < SPLIT {
+            return whole(pid, from, free);
+        }
+        let half = (free.len() / 2).next_multiple_of(4096);
+        let (front, back) = free.split_at_mut(half);
+        let from_half = from + half as u64;
+        let (mine, other) = std::thread::scope(|scope| {
+            let read_back = || {
+                seat::elsewhere();
+                whole(pid, from_half, back).map(drop)
+            };
+            let thread = std::thread::Builder::new().name("lane-read-half".to_owned());
+            let other = thread.spawn_scoped(scope, read_back).ok();
+            let mine = whole(pid, from, front).map(drop);
+            (mine, other.map(std::thread::ScopedJoinHandle::join))
+        });
+        mine?;
+        match other {
+            Some(Ok(other)) => other?,
+            Some(Err(_)) => return Err(io::ErrorKind::Other.into()),
+            // No thread was to be had.
+            None => drop(whole(pid, from_half, &mut free[half..])?),
+        }
+        // SAFETY: both halves have been written.
+        Ok(unsafe { &mut *(std::ptr::from_mut(free) as *mut [u8]) })
+    })?;
+    Ok(())
+}
+
+/// Fills `free`.
+fn whole(pid: i32, from: u64, free: &mut [MaybeUninit<u8>]) -> io::Result<&mut [u8]> {
+    let mut at = 0;
+    while let Some(rest) = free.get_mut(at..).filter(|rest| !rest.is_empty()) {
+        let n = piece(pid, from + at as u64, rest)?.len();
         if n == 0 {
             return Err(io::ErrorKind::UnexpectedEof.into());
         }
-        from += n as u64;
+        at += n;
     }
-    Ok(())
+    // SAFETY: the pieces have been written one after the other, to the end.
+    Ok(unsafe { &mut *(std::ptr::from_mut(free) as *mut [u8]) })
 }
 
 /// Reads what the system gives at once.
@@ -176,7 +218,8 @@ fn has_ended(process: &OwnedFd) -> bool {
     rustix::event::poll(&mut end, Some(&now)).is_ok_and(|n| n > 0)
 }
 
-type Job = Box<dyn FnOnce() + Send>;
+/// Told whether it is the only one.
+type Job = Box<dyn FnOnce(bool) + Send>;
 
 /// Threads for long reads, made when first needed.
 #[derive(Default)]
@@ -215,6 +258,8 @@ pub(crate) struct Queue {
 #[derive(Default)]
 struct State {
     jobs: VecDeque<Job>,
+    /// How many are being done.
+    under_way: usize,
     is_closed: bool,
 }
 
@@ -248,8 +293,11 @@ fn work(queue: &Queue) {
             }
             queue.wake.wait(&mut state);
         };
+        let is_alone = state.jobs.is_empty() && state.under_way == 0;
+        state.under_way += 1;
         drop(state);
-        job();
+        job(is_alone);
+        queue.state.lock().under_way -= 1;
     }
 }
 
@@ -263,12 +311,33 @@ mod tests {
         let own = i32::try_from(std::process::id()).unwrap();
         let address = NonZeroU64::new(bytes.as_ptr() as u64).unwrap();
         let mut tensor = BufferWriter::new(bytes.len());
-        read(own, address, &mut tensor).unwrap();
+        read(own, address, &mut tensor, true).unwrap();
         assert_eq!(tensor.finish().unwrap().as_bytes(), bytes);
+        // By two threads.
+        let long: Vec<u8> = (0..SPLIT + 12345).map(|i| (i / 7) as u8).collect();
+        let there = NonZeroU64::new(long.as_ptr() as u64).unwrap();
+        for is_alone in [true, false] {
+            let mut tensor = BufferWriter::new(long.len());
+            read(own, there, &mut tensor, is_alone).unwrap();
+            assert!(tensor.finish().unwrap().as_bytes() == long);
+        }
+        // Memory whose second half cannot be read.
+        let (private, any) = (
+            libc::MAP_PRIVATE | libc::MAP_ANONYMOUS,
+            std::ptr::null_mut(),
+        );
+        // SAFETY: a new mapping, which is used by nobody else.
+        let gone = unsafe { libc::mmap(any, 2 * SPLIT, libc::PROT_READ, private, -1, 0) };
+        // SAFETY: within that mapping.
+        unsafe { libc::mprotect(gone.byte_add(SPLIT), SPLIT, libc::PROT_NONE) };
+        let mut tensor = BufferWriter::new(2 * SPLIT);
+        let gone = NonZeroU64::new(gone.addr() as u64).unwrap();
+        assert!(read(own, gone, &mut tensor, true).is_err());
+        assert!(tensor.finish().is_none());
         // An address where nothing is, and a process that is not there.
         let mut tensor = BufferWriter::new(8);
-        assert!(read(own, NonZeroU64::new(16).unwrap(), &mut tensor).is_err());
-        assert!(read(i32::MAX, address, &mut tensor).is_err());
+        assert!(read(own, NonZeroU64::new(16).unwrap(), &mut tensor, true).is_err());
+        assert!(read(i32::MAX, address, &mut tensor, true).is_err());
         assert!(tensor.finish().is_none());
     }
 

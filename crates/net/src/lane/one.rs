@@ -461,12 +461,12 @@ impl Offered {
             return self.borrow(mapping, place, taker);
         }
         let lanes = self.lane.lanes.upgrade();
-        let read = move || self.read_from(pid, address, taker);
+        let read = move |is_alone| self.read_from(pid, address, is_alone, taker);
         match lanes.filter(|_| len > near::BRIEF) {
-            None => read(),
+            None => read(false),
             Some(lanes) => {
                 if let Err(read) = lanes.reads.spawn(Box::new(read)) {
-                    read();
+                    read(false);
                 }
             }
         }
@@ -488,12 +488,12 @@ impl Offered {
     }
 
     /// Reads the bytes where they are; the peer may forget them then.
-    fn read_from(self, pid: i32, address: NonZeroU64, taker: Taker) {
+    fn read_from(self, pid: i32, address: NonZeroU64, is_alone: bool, taker: Taker) {
         let Some(front) = &self.front else {
             return;
         };
         let mut bytes = BufferWriter::new(front.len);
-        if let Err(e) = near::read(pid, address, &mut bytes) {
+        if let Err(e) = near::read(pid, address, &mut bytes, is_alone) {
             // Nor will the system allow it the next time.
             self.lane.is_far.store(true, Ordering::Relaxed);
             tracing::debug!(peer = self.lane.peer, %e, "tensors come over the lane");

@@ -137,6 +137,20 @@ pub(crate) fn keep_to(i: usize, threads: usize) {
     }
 }
 
+/// Sends the calling thread, just made by another that is busy, to the cores where that is not.
+pub(crate) fn elsewhere() {
+    let mut others = match (ALLOWED.get(), sched_getaffinity(None)) {
+        (Some(allowed), _) => *allowed,
+        (None, Ok(allowed)) => allowed,
+        _ => return,
+    };
+    others.unset(sched_getcpu());
+    if others.count() > 0 {
+        // Where the system refuses, it knows better.
+        let _ = sched_setaffinity(None, &others);
+    }
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
