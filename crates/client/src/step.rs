@@ -460,12 +460,12 @@ fn fits(output: &Output, value: &Tensor) -> Result<()> {
     Ok(())
 }
 
-/// The values of `names`, which came with their names.
+/// The values of `names`, which came with their names, in memory of our own: a caller may keep them for as long as it likes.
 fn in_order(names: &[String], tensors: Vec<(String, Tensor)>) -> Result<Vec<Tensor>> {
     let find = |name: &String| {
         let found = tensors.iter().find(|(n, _)| n == name);
         let missing = || Status::internal(format!("the master did not return '{name}'"));
-        found.map(|(_, t)| t.clone()).ok_or_else(missing)
+        found.map(|(_, t)| t.clone().kept()).ok_or_else(missing)
     };
     names.iter().map(find).collect()
 }

@@ -52,7 +52,7 @@ pub(crate) struct Lane {
     served: Mutex<Served>,
     /// The peer's process, if it is on this host.
     pid: Option<i32>,
-    /// Whether the peer's memory cannot be read.
+    /// Whether the peer's memory, other than what it shares, cannot be read.
     is_far: AtomicBool,
     /// What the peer says that it shares, and that once it is mapped.
     shared: Option<SharedMemory>,
@@ -119,7 +119,7 @@ impl Lane {
 
     /// The peer's shared memory, if it can be had.
     fn mapping(&self) -> Option<&Arc<near::Mapping>> {
-        let (pid, shared) = (self.near()?, self.shared?);
+        let (pid, shared) = (self.pid?, self.shared?);
         let mapping = self.mapping.get_or_init(|| {
             let mapping = near::Mapping::open(pid, shared);
             if let Err(e) = &mapping {
@@ -451,7 +451,7 @@ struct Offered {
 
 impl Offered {
     fn take(self, taker: Taker) {
-        let (Some(pid), Some(address)) = (self.lane.near(), self.address) else {
+        let Some(address) = self.address else {
             return self.take_over_lane(taker);
         };
         let len = self.front.as_ref().map_or(0, |front| front.len);
@@ -460,6 +460,9 @@ impl Offered {
         {
             return self.borrow(mapping, place, taker);
         }
+        let Some(pid) = self.lane.near() else {
+            return self.take_over_lane(taker);
+        };
         let lanes = self.lane.lanes.upgrade();
         let read = move |is_alone| self.read_from(pid, address, is_alone, taker);
         match lanes.filter(|_| len > near::BRIEF) {
