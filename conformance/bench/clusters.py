@@ -14,6 +14,7 @@ import servers
 
 SIDES = ("ours", "theirs")
 PATIENCE = 120  # seconds beyond its time after which a round is called stuck
+CLIENTS = []  # never forgotten: python would close the sessions of a row that failed, and wait for servers that are gone
 
 
 def started(body, *args):
@@ -71,6 +72,7 @@ class Client:
     """A session on each worker of a cluster, and the steps they run."""
 
     def __init__(self, tf, cluster, programs):
+        CLIENTS.append(self)
         self.sessions = [tf.Session(cluster.target(i), graph=p.graph) for i, p in enumerate(programs)]
         chief = programs[0]
         for op in chief.chief_init:
@@ -131,7 +133,7 @@ def cluster_row(build, unit, per_step=1.0, ps=2, workers=2):
     """A row: `build(tf, spec, worker)` gives a worker's program. The figure is steps/s times `per_step`; of microseconds, their number."""
     def row(bench):
         import tensorflow.compat.v1 as tf
-        samples, clusters, clients, is_done = {side: [] for side in SIDES}, {}, {}, False
+        samples, clusters, clients, side = {side: [] for side in SIDES}, {}, {}, None
         try:
             for side in SIDES:
                 cluster = clusters[side] = Cluster(bench, side, ps, workers)
@@ -141,10 +143,12 @@ def cluster_row(build, unit, per_step=1.0, ps=2, workers=2):
                 for side in SIDES:
                     rate = clients[side].run(bench.seconds, least=2)
                     samples[side].append(1e6 / rate if unit == "us/step" else rate * per_step)
-            is_done = True
-        finally:
-            for client in clients.values() if is_done else ():  # with a step under way a close might wait for it
+            for client in clients.values():
                 client.close()
+        except Exception as e:
+            e.side = side
+            raise
+        finally:
             for cluster in clusters.values():
                 cluster.stop()
         return samples, unit, "less" if unit == "us/step" else "more", {}
