@@ -10,7 +10,7 @@ use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
 
 /// Several times what the longest step takes, builds included: one that needs more hangs.
-const PATIENCE: Duration = Duration::from_secs(20 * 60);
+const PATIENCE: Duration = Duration::from_secs(30 * 60);
 
 /// Runs every step and fails when any of them did.
 pub(crate) fn run() -> Result<()> {
