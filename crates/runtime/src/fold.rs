@@ -205,6 +205,11 @@ fn drop_unused(nodes: Vec<Option<Arc<Node>>>, graph: &Graph) -> Graph {
         new_id[i] = NodeId(kept.len() as u32);
         kept.push(node);
     }
+    renumbered(kept, &new_id, graph)
+}
+
+/// A graph of the nodes of `graph` that were kept, which name others by their old numbers still.
+pub(crate) fn renumbered(mut kept: Vec<Arc<Node>>, new_id: &[NodeId], graph: &Graph) -> Graph {
     for node in &mut kept {
         let node = Arc::make_mut(node);
         for edge in &mut node.inputs {

@@ -182,10 +182,13 @@ async fn both_ways(is_near: bool) {
         assert_eq!(tensor.as_slice::<u32>().unwrap(), large);
     }
     // What was declined is let go of.
-    let lane = b.lanes.to(A).unwrap();
+    lets_go(&b.lanes.to(A).unwrap()).await;
+}
+
+async fn lets_go(lane: &Lane) {
     let until = Instant::now() + PATIENCE;
     while lane.is_holding() {
-        assert!(Instant::now() < until, "an offer that nobody wants is kept");
+        assert!(Instant::now() < until, "what nobody uses any more is kept");
         tokio::task::yield_now().await;
     }
 }
@@ -212,14 +215,6 @@ fn taken(end: &End) -> Tensor {
         got.send(tensor.unwrap().unwrap()).unwrap();
     }));
     tensor.recv_timeout(PATIENCE).unwrap()
-}
-
-async fn lets_go(lane: &Lane) {
-    let until = Instant::now() + PATIENCE;
-    while lane.is_holding() {
-        assert!(Instant::now() < until, "what nobody uses any more is kept");
-        tokio::task::yield_now().await;
-    }
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

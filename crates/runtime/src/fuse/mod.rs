@@ -11,6 +11,7 @@ mod arithmetic;
 mod group;
 mod shortcut;
 
+use crate::fold::renumbered;
 use crate::kernel::Built;
 use crate::plan::{CompileEnv, reference_edges};
 use downpour_graph::{Edge, Graph, Node, NodeId, Result};
@@ -69,16 +70,7 @@ pub(crate) fn fuse(graph: &Graph, env: &CompileEnv<'_>) -> Result<(Graph, HashMa
         }
         kept.push(node);
     }
-    for node in &mut kept {
-        let node = Arc::make_mut(node);
-        for edge in &mut node.inputs {
-            edge.node = new_id[edge.node.index()];
-        }
-        for control in &mut node.control_inputs {
-            *control = new_id[control.index()];
-        }
-    }
-    Ok((Graph::from_checked(kept, graph), kernels))
+    Ok((renumbered(kept, &new_id, graph), kernels))
 }
 
 /// Who uses what.
