@@ -48,6 +48,8 @@ usage: cargo xtask <command>
                         tasks that are killed, stopped or cut off, and come back; TensorFlow's figures
   cluster --ending [--only NAME]
                         tasks that exit when the training is done, or when told
+  cluster --order [--seed S] [--count N] [--only MIXTURE]
+                        random programs whose reads and updates are spread over tasks, on both sides
   recovery [--only NAME] [--rounds N]
                         how soon a Rust program trains after a loss, beside TensorFlow's: a table
   sandblaster           Sandblaster's L-BFGS beside SciPy's L-BFGS-B, iterate by iterate

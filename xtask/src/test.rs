@@ -30,6 +30,9 @@ pub(crate) fn run() -> Result<()> {
         report.step("cluster over gRPC", || {
             cluster::run(&["--transport", "grpc", "--only", "ours"].map(str::to_owned))
         });
+        report.step("order", || {
+            cluster::run(&["--order", "--count", "24"].map(str::to_owned))
+        });
         report.step("faults", || {
             cluster::run(&["--faults".to_owned(), "--short".to_owned()])
         });

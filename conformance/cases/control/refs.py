@@ -51,3 +51,18 @@ for index in (0, 2, 3, -1, [1]):
 for n in (0, 1, 5):
     case("RefEnter/loop_%d" % n, lambda n=n: looped(n))
 case("RefIdentity/assign", lambda: steps(raw.AssignAdd(ref=raw.RefIdentity(input=variable("v", [1.0, 2.0])), value=[1.0, 1.0])))
+
+
+def read_behind_loop():
+    """A variable's plain reading that waits for a loop, and one inside it."""
+    v = variable("v", [1.0, 2.0])
+
+    def body(i, total):
+        with tf.control_dependencies([i]):
+            return i + 1, total + raw.Identity(input=v)
+    i, total = tf.while_loop(lambda i, total: i < 3, body, [inp(0, tf.int32), inp([0.5, 0.5], F)], shape_invariants=[tf.TensorShape(None)] * 2)
+    with tf.control_dependencies([i]):
+        return [total, raw.FloorMod(x=raw.Identity(input=v), y=[2.0, 2.0])]
+
+
+case("Identity/read_behind_loop", read_behind_loop)

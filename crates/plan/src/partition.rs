@@ -1,6 +1,11 @@
 //! Partition: one graph per task. An edge between tasks becomes a `_Send` on one side and a
 //! `_Recv` on the other, one pair per value and receiving task however many nodes use it there.
 //!
+//! A `Ref` edge is a reference, not a value: its reader sees the variable as it is once everything else the reader waits
+//! for has happened. Where such an edge crosses tasks, the read moves into the `_Send`, so the `_Send` waits for what the
+//! reader waits for ([`Split::read_after`]). TensorFlow lets the `_Recv` wait instead, which is enough only where values
+//! are pulled and the sender's buffer is the variable itself.
+//!
 //! A `_Recv` inside a loop must fire once per iteration, on a task that may hold no other part of
 //! the loop. Each such task gets a small loop of its own (`Enter`, `Merge`, `Switch`,
 //! `NextIteration`) that turns as often as the real one, told by the real one's condition.
@@ -70,6 +75,7 @@ pub fn partition(graph: &Graph, devices: &[DeviceRef], serial: &mut u64) -> Resu
         graph,
         devices,
         frames: Frames::analyse(graph)?,
+        ordered: ordered_by_effects(graph),
         device_of,
         parts: (0..tasks).map(|_| Vec::new()).collect(),
         place: Vec::with_capacity(graph.len()),
@@ -130,11 +136,13 @@ struct Split<'a> {
     graph: &'a Graph,
     devices: &'a [DeviceRef],
     frames: Frames,
+    /// Nodes that run after an effect of this step or of another one.
+    ordered: Vec<bool>,
     device_of: Vec<usize>,
     parts: Vec<Vec<Node>>,
     place: Vec<Place>,
-    /// Values received so far, by source and receiving task.
-    values: HashMap<(Edge, usize), NodeId>,
+    /// Values received so far, by source, receiving task, and what the sender waits for before it reads a reference.
+    values: HashMap<(Edge, usize, Vec<NodeId>), NodeId>,
     /// Control signals received so far.
     controls: HashMap<(NodeId, usize), NodeId>,
     /// `Merge` of the loop that makes receivers of a frame fire on a task.
@@ -163,7 +171,8 @@ impl Split<'_> {
             let device = self.device_of[id.index()];
             let mut inputs = Vec::with_capacity(node.inputs.len());
             for edge in &node.inputs {
-                inputs.push(self.value(*edge, device)?);
+                let after = self.read_after(node, *edge, to.task);
+                inputs.push(self.value(*edge, device, after)?);
             }
             let mut controls = Vec::with_capacity(node.control_inputs.len());
             for source in &node.control_inputs {
@@ -176,8 +185,32 @@ impl Split<'_> {
         Ok(())
     }
 
-    /// Where a value is found on the task of `device`.
-    fn value(&mut self, edge: Edge, device: usize) -> Result<Edge> {
+    /// What must have happened before `reader`, on `task`, may read the variable behind `edge`: all that it waits for
+    /// beside the variable itself. Empty for a value, and for a variable of the reader's own task, which is read when the
+    /// reader runs.
+    fn read_after(&self, reader: &Node, edge: Edge, task: usize) -> Vec<NodeId> {
+        let is_ref = self.graph.node(edge.node).output_types[edge.output as usize].1;
+        if self.place[edge.node.index()].task == task || !is_ref {
+            return Vec::new();
+        }
+        // A merge takes the first value to come: it waits for none of the others.
+        let data: &[Edge] = match reader.op_name() {
+            "Merge" => &[],
+            _ => &reader.inputs,
+        };
+        let data = data.iter().map(|e| e.node);
+        let mut after: Vec<NodeId> = data
+            .chain(reader.control_inputs.iter().copied())
+            .filter(|id| *id != edge.node && self.ordered[id.index()])
+            .collect();
+        after.sort();
+        after.dedup();
+        after
+    }
+
+    /// Where a value is found on the task of `device`. If it is behind a reference, the reference is read once the nodes
+    /// in `after` have run.
+    fn value(&mut self, edge: Edge, device: usize, after: Vec<NodeId>) -> Result<Edge> {
         let from = self.place[edge.node.index()];
         let task = self.devices[device].task;
         if from.task == task {
@@ -186,7 +219,8 @@ impl Split<'_> {
                 output: edge.output,
             });
         }
-        if let Some(&node) = self.values.get(&(edge, task)) {
+        let key = (edge, task, after);
+        if let Some(&node) = self.values.get(&key) {
             return Ok(Edge { node, output: 0 });
         }
         let source = self.graph.node(edge.node);
@@ -196,8 +230,12 @@ impl Split<'_> {
             output: edge.output,
         };
         let frame = self.frames.of_output(self.graph, edge.node);
-        let node = self.transfer(edge.node, local, dtype, device, frame)?;
-        self.values.insert((edge, task), node);
+        let mut waits = Vec::with_capacity(key.2.len());
+        for source in &key.2 {
+            waits.push(self.control(*source, self.device_of[edge.node.index()])?);
+        }
+        let node = self.transfer(edge.node, local, dtype, device, frame, waits)?;
+        self.values.insert(key, node);
         Ok(Edge { node, output: 0 })
     }
 
@@ -221,7 +259,7 @@ impl Split<'_> {
             output: 0,
         };
         let frame = self.frames.of_output(self.graph, source);
-        let received = self.transfer(source, local, DType::Float, device, frame)?;
+        let received = self.transfer(source, local, DType::Float, device, frame, Vec::new())?;
         let mut identity = self.new_node(&name, "Identity", device, &[(DType::Float, false)])?;
         identity.attrs.set("T", DType::Float);
         identity.inputs.push(Edge {
@@ -234,7 +272,7 @@ impl Split<'_> {
         Ok(identity)
     }
 
-    /// A `_Send` of `local` beside `source`, and its `_Recv` on `device`.
+    /// A `_Send` of `local` beside `source` that runs after `waits`, and its `_Recv` on `device`.
     fn transfer(
         &mut self,
         source: NodeId,
@@ -242,6 +280,7 @@ impl Split<'_> {
         dtype: DType,
         device: usize,
         frame: usize,
+        waits: Vec<NodeId>,
     ) -> Result<NodeId> {
         let from = self.device_of[source.index()];
         let name = self.graph.node(source).name.to_string();
@@ -265,6 +304,7 @@ impl Split<'_> {
         send.attrs.set("T", dtype);
         send.inputs.push(local);
         send.input_types.push((dtype, false));
+        send.control_inputs = waits;
         self.add(self.devices[from].task, send);
         let mut recv = self.new_node(&name, "_Recv", device, &[(dtype, false)])?;
         recv.attrs = attrs;
@@ -317,7 +357,7 @@ impl Split<'_> {
         let merge = self.add(task, merge);
         // Known before the condition asks for it: its own receiver turns with this loop.
         self.loops.insert((frame, task), merge);
-        let cond = self.value(data(condition, 0), device)?;
+        let cond = self.value(data(condition, 0), device, Vec::new())?;
         let both: &[OutputType] = &[(DType::Float, false), (DType::Float, false)];
         let mut switch = self.new_node(&prefix, "Switch", device, both)?;
         switch.attrs.set("T", DType::Float);
@@ -370,6 +410,38 @@ impl Split<'_> {
         part.push(node);
         NodeId(part.len() as u32 - 1)
     }
+}
+
+/// Nodes that run after something which changes or observes state: only they can order a read after an update. What is
+/// computed from constants and feeds alone could have been computed before the step began.
+fn ordered_by_effects(graph: &Graph) -> Vec<bool> {
+    let mut users: Vec<Vec<NodeId>> = vec![Vec::new(); graph.len()];
+    let mut ordered = vec![false; graph.len()];
+    let mut found = Vec::new();
+    for (id, node) in graph.nodes() {
+        let is_ref = |e: &Edge| graph.node(e.node).output_types[e.output as usize].1;
+        // A variable's own node only names it; a feed is there from the start.
+        let is_name = matches!(
+            node.op_name(),
+            "VariableV2" | "Variable" | "VarHandleOp" | "_Arg" | "Placeholder" | "PlaceholderV2"
+        );
+        if node.op.stateful && !is_name || node.inputs.iter().any(is_ref) {
+            ordered[id.index()] = true;
+            found.push(id);
+        }
+        let sources = node.inputs.iter().map(|e| e.node);
+        for source in sources.chain(node.control_inputs.iter().copied()) {
+            users[source.index()].push(id);
+        }
+    }
+    while let Some(id) = found.pop() {
+        for &user in &users[id.index()] {
+            if !std::mem::replace(&mut ordered[user.index()], true) {
+                found.push(user);
+            }
+        }
+    }
+    ordered
 }
 
 #[derive(Clone, Debug)]
@@ -451,3 +523,6 @@ impl Frames {
         }
     }
 }
+
+#[cfg(test)]
+mod tests;

@@ -181,7 +181,9 @@ impl Plan {
                 control_edges: Vec::new(),
                 takes_refs: node.inputs.iter().any(|e| refs.contains(e)),
                 cost_by_inputs: cost_by_inputs(node),
-                reads_late: matches!(kind, Kind::Retval(_)) || reads_late(node, &refs),
+                reads_late: matches!(kind, Kind::Retval(_))
+                    || kind == Kind::Send && !is_pushed(node)
+                    || reads_late(node, &refs),
                 calls: calls_functions(node),
                 shares_arg: false,
                 is_sent: false,
@@ -299,7 +301,6 @@ const PASSING: &[&str] = &[
 
 /// Finds the nodes that make what is pushed to other tasks.
 fn mark_sent(graph: &Graph, nodes: &mut [PlanNode]) {
-    let is_pushed = |node: &Node| node.attrs.bool("_pushed").unwrap_or(false);
     let sends =
         (graph.nodes()).filter(|(id, n)| nodes[id.index()].kind == Kind::Send && is_pushed(n));
     let mut made: Vec<Edge> = sends
@@ -315,6 +316,11 @@ fn mark_sent(graph: &Graph, nodes: &mut [PlanNode]) {
     }
 }
 
+/// Whether a `_Send` sends unasked; any other keeps what it has until it is asked for.
+fn is_pushed(node: &Node) -> bool {
+    node.attrs.bool("_pushed").unwrap_or(false)
+}
+
 /// Outputs that may travel as references: those of `Ref` types, and variables' plain readings.
 pub(crate) fn reference_edges(graph: &Graph) -> HashSet<Edge> {
     let mut refs = HashSet::new();
@@ -325,12 +331,15 @@ pub(crate) fn reference_edges(graph: &Graph) -> HashSet<Edge> {
             }
         }
     }
-    for id in graph.topological_order() {
-        if reads_late(graph.node(id), &refs) {
-            refs.insert(Edge {
+    // In and behind a loop no order of the nodes has every producer first: look again until nothing is new.
+    let mut grew = true;
+    while std::mem::take(&mut grew) {
+        for (id, node) in graph.nodes() {
+            let reading = Edge {
                 node: id,
                 output: 0,
-            });
+            };
+            grew |= reads_late(node, &refs) && refs.insert(reading);
         }
     }
     refs

@@ -3,8 +3,11 @@
 
 use crate::list::travel::revived;
 use downpour_graph::{DeviceName, Result, Status};
-use downpour_runtime::{Built, Delivery, KernelBuilder, Registry, Value};
+use downpour_runtime::{
+    Built, Delivery, KernelBuilder, NodeInfo, Receiver, Registry, StepEnv, Value, Variable,
+};
 use smallvec::smallvec;
+use std::sync::Arc;
 
 pub(crate) fn register(r: &mut Registry) {
     for op in ["_Send", "_HostSend"] {
@@ -32,15 +35,41 @@ fn send(b: &KernelBuilder<'_>) -> Result<Built> {
     let is_pushed = is_pushed(b);
     Built::cheap(move |ctx| {
         let (frame, iter) = ctx.frame_iter();
-        // A dead input arrives as no input at all.
-        let tensor = ctx.take(0).ok();
         let key = format!("{prefix};{frame}:{iter}");
         let env = ctx.env();
+        if let Ok(variable) = ctx.input_ref(0) {
+            return offer_reading(env, &key, variable, ctx.info());
+        }
+        // A dead input arrives as no input at all.
+        let tensor = ctx.take(0).ok();
         match &env.remote {
             Some(remote) if is_pushed => remote.push(env, &key, Delivery { tensor }),
             _ => env.rendezvous.send(&key, Delivery { tensor }),
         }
     })
+}
+
+/// Offers a variable that is read when its receiver asks for it. TensorFlow's partitioner lets only the receiver wait
+/// for what happens before the read.
+fn offer_reading(
+    env: &Arc<StepEnv>,
+    key: &str,
+    variable: Arc<Variable>,
+    info: &NodeInfo,
+) -> Result<()> {
+    let step = env.step_id;
+    let source = info.input_names.first().cloned().unwrap_or_default();
+    let read = move |receiver: Receiver| {
+        receiver(match variable.read_by(step) {
+            Some(tensor) => Ok(Delivery {
+                tensor: Some(tensor),
+            }),
+            None => Err(Status::failed_precondition(format!(
+                "Attempting to use uninitialized value {source}"
+            ))),
+        });
+    };
+    env.rendezvous.offer(key, Box::new(read))
 }
 
 fn recv(b: &KernelBuilder<'_>) -> Result<Built> {
