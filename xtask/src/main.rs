@@ -16,6 +16,7 @@ mod conformance;
 mod dashboard;
 mod example;
 mod examples;
+mod features;
 mod fuzz;
 mod graphs;
 mod inspect;

@@ -1,6 +1,7 @@
 //! The house rules a compiler does not know: which crate may use which, how a file opens, how long
 //! it may grow. The picture of the arrows is `ARROWS`; ARCHITECTURE.md explains it.
 
+use crate::features;
 use crate::process::{cargo, output, root};
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
@@ -59,6 +60,7 @@ pub(crate) fn run() -> Result<()> {
     let metadata: Metadata =
         serde_json::from_slice(&metadata).context("cannot read cargo metadata")?;
     let mut problems = wrong_arrows(&metadata);
+    problems.extend(features::problems()?);
     let mut long = Vec::new();
     for file in rust_files(&root())? {
         let text =
