@@ -39,8 +39,9 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   check                 fmt, clippy, tidy (crate arrows, file openings), generated code, docs
-  test                  everything CI runs: check, release build, unit tests, the examples,
-                        clusters, conformance, graphs, SciPy, fuzz smoke, bench smoke
+  test [--all]          everything CI runs: check, release build, unit tests, the examples,
+                        clusters, conformance, graphs, SciPy, fuzz smoke, bench smoke; with --all
+                        random comparisons draw many more samples
   conformance [args]    real TensorFlow against `downpour serve` (see conformance/README.md)
   graphs [shapes|variants|gradients|flow|layers|optimizers [args]]
                         our builder's shapes, refusals, gradients and loops beside TensorFlow's
@@ -95,7 +96,7 @@ fn run(args: &[String]) -> Result<()> {
     };
     match command.as_str() {
         "check" => check::run(),
-        "test" => test::run(),
+        "test" => test::run(rest),
         "conformance" => conformance::run(rest),
         "cluster" => cluster::run(rest).map(|_| ()),
         "programs" => programs::run(rest).map(|_| ()),

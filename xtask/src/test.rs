@@ -12,8 +12,14 @@ use std::time::{Duration, Instant};
 /// Several times what the longest step takes, builds included: one that needs more hangs.
 const PATIENCE: Duration = Duration::from_secs(30 * 60);
 
-/// Runs every step and fails when any of them did.
-pub(crate) fn run() -> Result<()> {
+/// Runs every step and fails when any of them did. With `--all`, random comparisons draw many more samples.
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let is_all = match args {
+        [] => false,
+        [flag] if flag == "--all" => true,
+        other => bail!("test takes no argument but --all, not {}", other.join(" ")),
+    };
+    let sample = |few: &'static str, many: &'static str| if is_all { many } else { few };
     let mut report = Report::default();
     report.step("check", || check::run().map(|()| String::new()));
     if report.step("build", || build_server().map(|()| String::new())) {
@@ -31,7 +37,7 @@ pub(crate) fn run() -> Result<()> {
             cluster::run(&["--transport", "grpc", "--only", "ours"].map(str::to_owned))
         });
         report.step("order", || {
-            cluster::run(&["--order", "--count", "24"].map(str::to_owned))
+            cluster::run(&["--order", "--count", sample("24", "300")].map(str::to_owned))
         });
         report.step("faults", || {
             cluster::run(&["--faults".to_owned(), "--short".to_owned()])
