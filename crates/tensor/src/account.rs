@@ -218,6 +218,17 @@ impl Holding {
         Ok(())
     }
 
+    /// Holds so much from now on, whether there is room or not: the memory is taken already.
+    pub fn set(&self, now: usize) {
+        let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
+        let paid = now.next_multiple_of(COUNTED);
+        if let Some(account) = &self.account {
+            account.take(paid.saturating_sub(bytes.1));
+            account.give(bytes.1.saturating_sub(paid));
+        }
+        *bytes = (now, paid);
+    }
+
     /// Holds less.
     pub fn sub(&self, less: usize) {
         let mut bytes = self.bytes.lock().unwrap_or_else(PoisonError::into_inner);
@@ -358,6 +369,14 @@ pub fn room() -> Option<usize> {
     PAYER.with_borrow(|payer| payer.as_ref().map(|p| p.account().room()))
 }
 
+/// Why so many bytes cannot be had now, if they cannot.
+pub fn refusal(bytes: usize) -> Option<Refused> {
+    PAYER.with_borrow(|payer| {
+        let account = payer.as_ref()?.account();
+        account.try_take(bytes).map(|()| account.give(bytes)).err()
+    })
+}
+
 /// Pays for memory that is being made; `None` if nobody counts it. Unwinds a kernel that may not have it.
 pub(crate) fn pay_for(bytes: usize) -> Option<Arc<Account>> {
     if bytes < COUNTED {
@@ -415,13 +434,12 @@ impl Context {
 
     /// Works on behalf of the other thread until this is dropped.
     pub fn help(&self) -> Working {
-        let before = Working {
+        Working {
             before: PAYER.replace(self.payer.clone()),
             doing: DOING.replace(self.doing),
             reserved: RESERVED.replace(0),
             _here: std::marker::PhantomData,
-        };
-        before
+        }
     }
 }
 
