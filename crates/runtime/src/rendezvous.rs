@@ -299,7 +299,37 @@ fn hand_over(sent: Sent, receiver: Receiver) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+    use downpour_tensor::account::Holder;
+
+    #[test]
+    fn values_that_nobody_takes_end_at_the_budget() {
+        let account = Account::new(Holder::Process, 1 << 20);
+        let r = Rendezvous::new();
+        r.paid_by(&account);
+        let value = || Delivery {
+            tensor: Some(Tensor::vector(vec![0u8; 1000])),
+        };
+        let mut count = 0;
+        let e = loop {
+            match r.send(&format!("k{count}"), value()) {
+                Ok(()) => count += 1,
+                Err(e) => break e,
+            }
+        };
+        assert!((500..2000).contains(&count), "{count}");
+        assert_eq!(e.code, downpour_graph::Code::ResourceExhausted);
+        assert!(e.message.contains("nobody has asked for"), "{}", e.message);
+        for i in 0..count {
+            r.recv(&format!("k{i}"), |_| ());
+        }
+        assert_eq!((account.used(), r.is_idle()), (0, true));
+        for i in 0..200 {
+            r.send(&format!("k{i}"), value()).unwrap();
+        }
+        assert!(account.used() > 0);
+        drop(r);
+        assert_eq!(account.used(), 0);
+    }
 
     #[test]
     fn either_side_may_come_first_and_abort_ends_waits() {
