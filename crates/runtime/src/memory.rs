@@ -117,12 +117,13 @@ impl Device {
             self.account.limit()
         );
         let mut kept = 0;
-        for kind in ["variables", "queues", "tables"] {
+        for (i, kind) in ["variables", "queues", "tables"].into_iter().enumerate() {
             let bytes: usize = (held.iter().filter(|(_, h)| h.kind == kind))
                 .map(|(_, h)| h.bytes)
                 .sum();
-            let _ = write!(text, "{} {kind} {bytes}", if kept == 0 { ":" } else { "," });
-            kept += bytes + usize::from(kept == 0);
+            let lead = if i == 0 { ':' } else { ',' };
+            let _ = write!(text, "{lead} {kind} {bytes}");
+            kept += bytes;
         }
         let steps = self.account.used().saturating_sub(kept);
         let _ = write!(text, ", steps {steps}");
