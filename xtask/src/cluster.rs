@@ -1,14 +1,15 @@
 //! `cargo xtask cluster`: our tasks and TensorFlow's in mixed clusters; with `--faults`, tasks that
 //! are lost and come back; with `--ending`, tasks that end; with `--order`, random programs whose reads and updates
-//! are spread over tasks.
+//! are spread over tasks; with `--fairness`, clients beside one that runs long kernels.
 
 use crate::process::run_on_server;
 use anyhow::{Result, bail};
 
 /// The python drivers in `conformance/`, by the flag that asks for each. The last takes no flag.
-const DRIVERS: [(&str, &str); 4] = [
+const DRIVERS: [(&str, &str); 5] = [
     ("--order", "order"),
     ("--ending", "ending"),
+    ("--fairness", "fairness"),
     ("--faults", "faults"),
     ("", "cluster"),
 ];

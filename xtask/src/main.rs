@@ -52,6 +52,8 @@ usage: cargo xtask <command>
                         tasks that exit when the training is done, or when told
   cluster --order [--seed S] [--count N] [--only MIXTURE]
                         random programs whose reads and updates are spread over tasks, on both sides
+  cluster --fairness [--only OP] [--seconds N] [--ours]
+                        how long clients wait while another runs a kernel of a gigabyte, beside TensorFlow's
   recovery [--only NAME] [--rounds N]
                         how soon a Rust program trains after a loss, beside TensorFlow's: a table
   sandblaster           Sandblaster's L-BFGS beside SciPy's L-BFGS-B, iterate by iterate

@@ -7,7 +7,7 @@ use anyhow::{Context, Result, anyhow};
 use clap::Args;
 use downpour::{
     Console, DONE_GRACE, EndConfig, EndReason, Limits, Role, Server, ServerConfig, ServerError,
-    Stream, Transport, WhenDone, parse_duration,
+    Stream, Transport, WhenDone, parse_bytes, parse_duration,
 };
 use std::io::Write;
 use std::path::PathBuf;
@@ -92,6 +92,19 @@ pub(crate) struct Serve {
     #[arg(long, env = "DOWNPOUR_THREADS", hide_env_values = true)]
     pub(crate) threads: Option<usize>,
 
+    /// Memory that all tensors of this task may take together, as in 12G or 512M: variables, queues, tables and the values of
+    /// steps [default: four fifths of what the machine, or the container, has]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, env = "DOWNPOUR_MEMORY_LIMIT", hide_env_values = true)]
+    pub(crate) memory_limit: Option<usize>,
+
+    /// Memory that the tensors of one session may take [default: nine tenths of --memory-limit]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, env = "DOWNPOUR_SESSION_MEMORY_LIMIT", hide_env_values = true)]
+    pub(crate) session_memory_limit: Option<usize>,
+
+    /// Memory that the tensors of one step may take [default: as of a session]
+    #[arg(long, value_name = "SIZE", value_parser = bytes, env = "DOWNPOUR_STEP_MEMORY_LIMIT", hide_env_values = true)]
+    pub(crate) step_memory_limit: Option<usize>,
+
     /// How long steps under way may take to end when the task stops [default: 20s]
     #[arg(long, value_name = "TIME", value_parser = duration, env = "DOWNPOUR_DRAIN", hide_env_values = true)]
     pub(crate) drain: Option<Duration>,
@@ -174,6 +187,11 @@ pub(crate) fn duration(text: &str) -> Result<Duration, String> {
     parse_duration(text).ok_or_else(|| "not a time like 30s, 500ms or 2m".into())
 }
 
+/// Reads a size like `512M`.
+fn bytes(text: &str) -> Result<usize, String> {
+    parse_bytes(text).ok_or_else(|| "not a size like 512M, 12G or 1000000".into())
+}
+
 /// A transport as it is written on a command line.
 fn transport(text: &str) -> Result<Transport, String> {
     Transport::parse(text).ok_or_else(|| "not one of auto, grpc".into())
@@ -237,6 +255,9 @@ fn server_config(role: &Role) -> ServerConfig {
             ..usual
         },
         threads: role.settings.threads,
+        memory_limit: role.settings.memory_limit,
+        session_memory_limit: role.settings.session_memory_limit,
+        step_memory_limit: role.settings.step_memory_limit,
         console: Some(Console(Arc::new(print))),
         transport: role.settings.transport.unwrap_or_default(),
         ending: end_config(role),

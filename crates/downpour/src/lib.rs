@@ -20,7 +20,7 @@ pub use downpour_client::{
 };
 pub use downpour_net::{
     ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Refusal, Role, Transport,
-    inspect_task, parse_duration, stop_task,
+    inspect_task, parse_bytes, parse_duration, stop_task,
 };
 pub use downpour_runtime::{Console, Stream};
 pub use downpour_tensor::TensorMemory;

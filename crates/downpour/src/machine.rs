@@ -33,9 +33,16 @@ pub(crate) fn memory_bytes() -> usize {
                 .ok()
                 .map(|kib| kib << 10)
         });
-    let group = std::fs::read_to_string("/sys/fs/cgroup/memory.max")
-        .ok()
-        .and_then(|text| text.trim().parse::<usize>().ok());
+    // Those of control groups, of both versions; without a limit the first says `max`, the second something huge.
+    let group = [
+        "/sys/fs/cgroup/memory.max",
+        "/sys/fs/cgroup/memory/memory.limit_in_bytes",
+    ]
+    .into_iter()
+    .find_map(|path| {
+        let text = std::fs::read_to_string(path).ok()?;
+        text.trim().parse::<usize>().ok()
+    });
     match (total, group) {
         (Some(a), Some(b)) => a.min(b),
         (Some(a), None) | (None, Some(a)) => a,

@@ -246,6 +246,9 @@ impl ServerConfig {
             bind: None,
             limits: Limits::default(),
             threads: None,
+            memory_limit: None,
+            session_memory_limit: None,
+            step_memory_limit: None,
             console: None,
             transport: Transport::Auto,
             // Whoever drops a server of their own process wants it gone.

@@ -45,6 +45,12 @@ pub struct ServerConfig {
     pub limits: Limits,
     /// Executor threads; as many as cores if not given.
     pub threads: Option<usize>,
+    /// Bytes that all tensors of the task may take; four fifths of the machine's memory if not given.
+    pub memory_limit: Option<usize>,
+    /// Bytes that those of one session may take; nine tenths of the task's if not given.
+    pub session_memory_limit: Option<usize>,
+    /// Bytes that those of one step may take; as many as a session's if not given.
+    pub step_memory_limit: Option<usize>,
     /// Where `Print` writes; to the log if not given.
     pub console: Option<Console>,
     /// How it talks to other tasks that are ours.
@@ -138,11 +144,12 @@ impl Server {
         let name = format!("/job:{}/replica:0/task:{}", config.job, config.task);
         let mut registry = Registry::new();
         downpour_kernels::register(&mut registry);
-        // A tensor may not take more than most of the machine: a larger one would only get the
-        // process killed.
-        let memory = MemoryBudget {
-            max_tensor_bytes: machine::memory_bytes() / 4 * 3,
-        };
+        // What does not fit in most of the machine would only get the process killed.
+        let whole = (config.memory_limit).unwrap_or_else(|| machine::memory_bytes() / 5 * 4);
+        let mut memory = MemoryBudget::of_process(whole);
+        memory.session = config.session_memory_limit.unwrap_or(memory.session);
+        memory.step = config.step_memory_limit.unwrap_or(memory.session);
+        memory.max_tensor_bytes = memory.session.min(memory.step).min(whole);
         let mut extensions = Extensions::default();
         if let Some(console) = config.console {
             extensions.insert(console);

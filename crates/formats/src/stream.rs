@@ -5,6 +5,7 @@ use crate::record::Compression;
 use crate::storage::{ReadAt, Storage};
 use bytes::Bytes;
 use downpour_graph::{Code, Result, Status};
+use downpour_tensor::account::stop_point;
 use std::io::{self, Read};
 
 /// Bytes asked of a source at a time.
@@ -269,6 +270,7 @@ impl ByteStream {
             }
             out.extend_from_slice(waiting);
             self.start = self.buffer.len();
+            stop_point();
         }
     }
 }

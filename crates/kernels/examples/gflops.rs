@@ -47,9 +47,7 @@ fn cpu_seconds() -> f64 {
 fn time(op: &str, inputs: &[Tensor], attrs: &[(&str, AttrValue)]) -> (f64, f64) {
     let mut registry = Registry::new();
     downpour_kernels::register(&mut registry);
-    let memory = MemoryBudget {
-        max_tensor_bytes: 4 << 30,
-    };
+    let memory = MemoryBudget::per_tensor(4 << 30);
     let name = "/job:localhost/replica:0/task:0/device:CPU:0".to_owned();
     let device = Arc::new(Device::cpu(
         name,

@@ -7,6 +7,7 @@
 )]
 
 use downpour_runtime::parallel_ranges;
+use downpour_tensor::account::{STRIDE, stop_point};
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
@@ -32,6 +33,9 @@ impl<U: Clone> Filler<'_, U> {
     /// Appends elements. Panics if there is no room.
     #[inline]
     pub(crate) fn extend_from_slice(&mut self, values: &[U]) {
+        if size_of_val(values) > STRIDE {
+            return self.extend_in_strides(values);
+        }
         let room = &mut self.room[self.at..self.at + values.len()];
         let (from, from_end) = values.as_chunks::<LINE>();
         if values.len() <= SHORT && from_end.is_empty() {
@@ -55,13 +59,73 @@ impl<U: Clone> Filler<'_, U> {
         self.at += count;
     }
 
+    #[cold]
+    fn extend_in_strides(&mut self, values: &[U]) {
+        for part in values.chunks(stride::<U>()) {
+            self.extend_from_slice(part);
+            stop_point();
+        }
+    }
+
     /// Appends `n` times the same. Panics if there is no room.
     #[inline]
     pub(crate) fn repeat(&mut self, value: &U, n: usize) {
-        for to in &mut self.room[self.at..self.at + n] {
-            to.write(value.clone());
+        for part in self.room[self.at..self.at + n].chunks_mut(stride::<U>()) {
+            for to in &mut *part {
+                to.write(value.clone());
+            }
+            if part.len() == stride::<U>() {
+                stop_point();
+            }
         }
         self.at += n;
+    }
+}
+
+/// Elements after which a loop asks whether to go on.
+const fn stride<U>() -> usize {
+    let size = if size_of::<U>() == 0 {
+        1
+    } else {
+        size_of::<U>()
+    };
+    STRIDE / size
+}
+
+/// Elements below which filling is not worth splitting.
+const GRAIN: usize = 64 << 10;
+
+/// `n` times the same.
+pub(crate) fn repeated<U: Clone + Send + Sync>(value: &U, n: usize) -> Vec<U> {
+    if n < GRAIN {
+        return vec![value.clone(); n];
+    }
+    filled(Vec::new(), n, 1, GRAIN, |_, f| {
+        let missing = f.missing();
+        f.repeat(value, missing);
+    })
+}
+
+/// The elements that `nth` gives for `0..n`, in the memory of `room`.
+pub(crate) fn numbered<U: Clone + Send>(
+    room: Vec<U>,
+    n: usize,
+    nth: impl Fn(usize) -> U + Sync,
+) -> Vec<U> {
+    filled(room, n, 1, GRAIN, |first, f| {
+        let missing = f.missing();
+        f.extend((first..first + missing).map(&nth));
+    })
+}
+
+/// Appends to a vector that has the room, a stride at a time.
+pub(crate) fn append<U: Clone>(out: &mut Vec<U>, values: &[U]) {
+    if size_of_val(values) <= STRIDE {
+        return out.extend_from_slice(values);
+    }
+    for part in values.chunks(stride::<U>()) {
+        out.extend_from_slice(part);
+        stop_point();
     }
 }
 
@@ -123,6 +187,24 @@ mod tests {
             });
             assert_eq!(out, texts);
         }
+    }
+
+    #[test]
+    fn long_fills_are_whole() {
+        let n = 3 * GRAIN + 1;
+        assert_eq!(repeated(&7u8, n), vec![7; n]);
+        assert_eq!(repeated(&"x".to_owned(), 2), ["x", "x"]);
+        let out = numbered(Vec::new(), n, |i| i as u32);
+        assert!(out.iter().enumerate().all(|(i, v)| i as u32 == *v) && out.len() == n);
+        let long = vec![5u8; 2 * STRIDE + 3];
+        let mut copy = Vec::new();
+        append(&mut copy, &long);
+        assert_eq!(copy, long);
+        let all = filled(Vec::new(), long.len() + 2, long.len() + 2, 1, |_, f| {
+            f.extend_from_slice(&long);
+            f.repeat(&6, 2);
+        });
+        assert_eq!((all.len(), all[0], all[long.len()]), (long.len() + 2, 5, 6));
     }
 
     #[test]

@@ -5,8 +5,8 @@ use downpour_graph::{
     OpDef, Result,
 };
 use downpour_runtime::{
-    Cancellation, CompileEnv, Device, Extensions, FunctionLibrary, KernelCache, MemoryBudget, Plan,
-    Registry, Step, StepEnv,
+    Cancellation, CompileEnv, Device, Extensions, FunctionLibrary, Inputs, KernelCache,
+    MemoryBudget, Plan, Registry, Step, StepEnv, Value,
 };
 use downpour_tensor::{DType, Tensor};
 use std::sync::{Arc, LazyLock, mpsc};
@@ -19,9 +19,7 @@ static REGISTRY: LazyLock<Arc<Registry>> = LazyLock::new(|| {
 
 /// A device with a budget of 64 MiB per tensor.
 pub(crate) fn device() -> Arc<Device> {
-    let memory = MemoryBudget {
-        max_tensor_bytes: 64 << 20,
-    };
+    let memory = MemoryBudget::per_tensor(64 << 20);
     let name = "/job:localhost/replica:0/task:0/device:CPU:0".to_owned();
     Arc::new(Device::cpu(
         name,
@@ -141,6 +139,31 @@ pub(crate) fn node(name: &str, op: &str, inputs: &[&str], attrs: &[(&str, AttrVa
         def.attrs.set(*k, v.clone());
     }
     def
+}
+
+/// How much the op `op` is said to write, given these inputs.
+pub(crate) fn run_growth(op: &str, inputs: &[Tensor], attrs: &[(&str, AttrValue)]) -> usize {
+    let names: Vec<String> = (0..inputs.len()).map(|i| format!("a{i}")).collect();
+    let arg = |(i, t): (usize, &Tensor)| {
+        let attrs = [("T", t.dtype().into()), ("index", (i as i64).into())];
+        node(&names[i], "_Arg", &[], &attrs)
+    };
+    let mut nodes: Vec<NodeDef> = inputs.iter().enumerate().map(arg).collect();
+    let names: Vec<&str> = names.iter().map(String::as_str).collect();
+    nodes.push(node("op", op, &names, attrs));
+    let graph = Graph::new(GraphDef {
+        nodes,
+        ..Default::default()
+    });
+    let graph = graph.unwrap();
+    let values: Vec<_> = inputs
+        .iter()
+        .cloned()
+        .map(Value::Tensor)
+        .map(Some)
+        .collect();
+    let growth = REGISTRY.growth(op).unwrap();
+    growth(graph.node(graph.find("op").unwrap()), Inputs::new(&values))
 }
 
 /// Runs the single op `op` on `inputs`.

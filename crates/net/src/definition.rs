@@ -20,6 +20,12 @@ pub struct Definition {
     pub bind: Option<String>,
     /// Executor threads.
     pub threads: Option<usize>,
+    /// Bytes that all tensors of the task may take together.
+    pub memory_limit: Option<usize>,
+    /// Bytes that those of a session may take.
+    pub session_memory_limit: Option<usize>,
+    /// Bytes that those of a step may take.
+    pub step_memory_limit: Option<usize>,
     /// How long steps may take to end when the task stops.
     pub drain: Option<Duration>,
     /// How long a task that others wait for may be silent before it counts as lost.
@@ -188,7 +194,7 @@ impl Definition {
 
     /// Reads a file of settings, JSON or TOML.
     pub fn from_file(text: &str) -> Result<Definition, DefinitionError> {
-        const KNOWN: [&str; 16] = [
+        const KNOWN: [&str; 19] = [
             "allow_remote_inspect",
             "allow_remote_stop",
             "bind",
@@ -201,6 +207,9 @@ impl Definition {
             "log",
             "log_format",
             "lost_after",
+            "memory_limit",
+            "session_memory_limit",
+            "step_memory_limit",
             "task",
             "threads",
             "transport",
@@ -226,6 +235,19 @@ impl Definition {
                 ("threads", tree) => {
                     let threads = index("threads", &tree)? as usize;
                     made.threads = Some(threads);
+                }
+                (key @ ("memory_limit" | "session_memory_limit" | "step_memory_limit"), tree) => {
+                    let bytes = match &tree {
+                        Tree::Int(n) => parse_bytes(&n.to_string()),
+                        Tree::Text(text) => parse_bytes(text),
+                        _ => None,
+                    };
+                    let bytes = Some(bytes.ok_or_else(|| value(key, tree, BYTES))?);
+                    match key {
+                        "memory_limit" => made.memory_limit = bytes,
+                        "session_memory_limit" => made.session_memory_limit = bytes,
+                        _ => made.step_memory_limit = bytes,
+                    }
                 }
                 (key @ ("drain" | "done_after" | "lost_after" | "find_within"), tree) => {
                     let time = match &tree {
@@ -282,6 +304,27 @@ pub fn parse_duration(text: &str) -> Option<Duration> {
     (0.0..=31_536_000.0)
         .contains(&seconds)
         .then(|| Duration::from_secs_f64(seconds))
+}
+
+/// What `parse_bytes` takes.
+const BYTES: &str = "a size like 512M or 12G";
+
+/// Reads `512M`, `12G`, `1.5GiB`, or a number of bytes. A unit is a power of 1024.
+pub fn parse_bytes(text: &str) -> Option<usize> {
+    let text = text.trim();
+    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
+    let unit = text.get(digits.len()..)?.to_ascii_uppercase();
+    let scale = match unit.trim_end_matches('B').trim_end_matches('I') {
+        "" => 1u64,
+        "K" => 1 << 10,
+        "M" => 1 << 20,
+        "G" => 1 << 30,
+        "T" => 1 << 40,
+        _ => return None,
+    };
+    let bytes = digits.trim().parse::<f64>().ok()? * scale as f64;
+    // More than an address can say is no limit, and less than a page no memory.
+    (4096.0..=1e18).contains(&bytes).then_some(bytes as usize)
 }
 
 pub(crate) fn value(key: &str, got: impl ToString, wanted: &'static str) -> DefinitionError {

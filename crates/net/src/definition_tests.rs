@@ -148,3 +148,30 @@ fn durations() {
         );
     }
 }
+
+#[test]
+fn sizes_have_units() {
+    use super::parse_bytes;
+    for (text, bytes) in [
+        ("512M", Some(512 << 20)),
+        ("12G", Some(12 << 30)),
+        ("1.5GiB", Some(3 << 29)),
+        ("65536", Some(65536)),
+        ("64k", Some(64 << 10)),
+        ("2TB", Some(2 << 40)),
+        ("0", None),
+        ("-1G", None),
+        ("G", None),
+        ("12X", None),
+        ("1e30", None),
+    ] {
+        assert_eq!(parse_bytes(text), bytes, "{text}");
+    }
+    let made = Definition::from_file("memory_limit = \"2G\"\nstep_memory_limit = 100000").unwrap();
+    assert_eq!(made.memory_limit, Some(2 << 30));
+    assert_eq!(
+        (made.step_memory_limit, made.session_memory_limit),
+        (Some(100_000), None)
+    );
+    assert!(Definition::from_file("memory_limit = \"much\"").is_err());
+}

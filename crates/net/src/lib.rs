@@ -41,7 +41,7 @@ pub use connection::{Answer, HAS_LANES, Methods};
 pub use control::{Control, Refusal, Reporter, inspect_task, stop_task};
 pub use counts::{CountedStep, StepCounter};
 pub use dedup::{RecentIds, RecentRequests};
-pub use definition::{Definition, DefinitionError, parse_duration};
+pub use definition::{Definition, DefinitionError, parse_bytes, parse_duration};
 pub use gate::Gate;
 pub use health::Health;
 pub use http::{HttpAnswer, HttpHandler, HttpRequest, serve_http};

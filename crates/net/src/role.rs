@@ -187,6 +187,9 @@ fn overlay(sources: &[(String, Definition)]) -> Definition {
         let s = s.clone();
         made.bind = made.bind.or(s.bind);
         made.threads = made.threads.or(s.threads);
+        made.memory_limit = made.memory_limit.or(s.memory_limit);
+        made.session_memory_limit = made.session_memory_limit.or(s.session_memory_limit);
+        made.step_memory_limit = made.step_memory_limit.or(s.step_memory_limit);
         made.drain = made.drain.or(s.drain);
         made.log = made.log.or(s.log);
         made.log_format = made.log_format.or(s.log_format);

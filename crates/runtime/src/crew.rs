@@ -12,6 +12,7 @@
     reason = "threads that live on run a closure that borrows from its caller's stack"
 )]
 
+use downpour_tensor::account::Context;
 use parking_lot::{Condvar, Mutex};
 use std::collections::VecDeque;
 use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
@@ -152,6 +153,8 @@ impl Calls {
 struct Call {
     /// Lives as long as the call is open, or somebody is inside.
     work: *const (dyn Fn() + Sync),
+    /// Whom the work is done for.
+    context: Context,
     state: Mutex<State>,
     left: Condvar,
 }
@@ -176,6 +179,7 @@ impl Call {
         };
         Arc::new(Call {
             work,
+            context: Context::current(),
             state: Mutex::new(State {
                 is_open: true,
                 inside: 0,
@@ -197,7 +201,10 @@ impl Call {
         // SAFETY: this thread is counted as inside since the call was open, and until it has left, `End`
         // keeps the caller, whose borrow this is, from returning or unwinding.
         let work = unsafe { &*self.work };
-        let outcome = catch_unwind(AssertUnwindSafe(work));
+        let outcome = catch_unwind(AssertUnwindSafe(|| {
+            let _working = self.context.help();
+            work();
+        }));
         let mut state = self.state.lock();
         state.inside -= 1;
         if let Err(panic) = outcome {

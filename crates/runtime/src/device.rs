@@ -5,13 +5,14 @@
 //! process' [`crew`]. The two are kept apart on purpose: a thread that waits for its loop must never
 //! pick up another step, which might want a lock that the waiting kernel holds.
 
+use crate::memory::MemoryBudget;
+use crate::pool::ExecutorThreads;
 use crate::{ResourceManager, crew};
-use downpour_graph::{Result, Status};
-use downpour_tensor::{DType, Shape};
-use parking_lot::{Condvar, Mutex};
+use downpour_tensor::account::{self, Account, Holder};
+use parking_lot::Mutex;
 use std::any::{Any, TypeId};
 use std::cell::Cell;
-use std::collections::{HashMap, VecDeque};
+use std::collections::HashMap;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
@@ -26,8 +27,10 @@ pub struct Device {
     pub default_container: String,
     /// Resources that outlive steps.
     pub resources: Arc<ResourceManager>,
-    /// Limit on what one kernel may allocate.
+    /// Limits on what kernels may allocate.
     pub memory: MemoryBudget,
+    /// What the process holds, of what it may.
+    pub account: Arc<Account>,
     /// Things lent to kernels, by type.
     pub extensions: Extensions,
     threads: Arc<ExecutorThreads>,
@@ -49,6 +52,7 @@ impl Device {
             default_container: job.to_owned(),
             resources: Arc::new(ResourceManager::new()),
             memory,
+            account: Account::new(Holder::Process, memory.process),
             extensions,
             threads: Arc::new(ExecutorThreads::start(threads.max(1))),
         }
@@ -62,6 +66,7 @@ impl Device {
             default_container: self.default_container.clone(),
             resources: self.resources.clone(),
             memory: self.memory,
+            account: self.account.clone(),
             extensions: self.extensions.clone(),
             threads: self.threads.clone(),
         }
@@ -88,28 +93,11 @@ impl Device {
     pub fn spawn(&self, job: impl FnOnce() + Send + 'static) {
         self.threads.spawn(Box::new(job));
     }
-}
 
-/// The most bytes one tensor may take.
-#[derive(Clone, Copy, Debug)]
-pub struct MemoryBudget {
-    /// Bytes.
-    pub max_tensor_bytes: usize,
-}
-
-impl MemoryBudget {
-    /// Refuses a tensor that would not fit, in TensorFlow's words.
-    pub fn check(&self, dtype: DType, shape: &Shape, device: &str) -> Result<()> {
-        // Strings count as their headers; their contents came from checked tensors.
-        let size = dtype.size().unwrap_or(32);
-        match shape.num_elements().checked_mul(size) {
-            Some(bytes) if bytes <= self.max_tensor_bytes => Ok(()),
-            _ => Err(Status::resource_exhausted(format!(
-                "OOM when allocating tensor with shape{shape} and type {dtype} on {device} by allocator cpu: it needs {} bytes, a tensor may have {}",
-                (shape.num_elements() as u128) * (size as u128),
-                self.max_tensor_bytes
-            ))),
-        }
+    /// Runs something long. If this is one of the device's own threads, another may take its place meanwhile: long kernels of
+    /// one session must not keep the short ones of others waiting.
+    pub(crate) fn at_length<T>(&self, run: impl FnOnce() -> T) -> T {
+        self.threads.at_length(run)
     }
 }
 
@@ -128,8 +116,6 @@ impl Extensions {
         self.0.get(&TypeId::of::<T>())?.downcast_ref()
     }
 }
-
-type Job = Box<dyn FnOnce() + Send>;
 
 thread_local! {
     static IS_EXECUTOR: Cell<bool> = const { Cell::new(false) };
@@ -164,70 +150,17 @@ pub(crate) fn before_long() {
     }
 }
 
-/// Long-lived threads that take jobs from one queue.
-struct ExecutorThreads {
-    queue: Arc<Queue>,
-}
-
-struct Queue {
-    state: Mutex<(VecDeque<Job>, bool)>,
-    wake: Condvar,
-}
-
-impl ExecutorThreads {
-    fn start(count: usize) -> ExecutorThreads {
-        let queue = Arc::new(Queue {
-            state: Mutex::default(),
-            wake: Condvar::new(),
-        });
-        for i in 0..count {
-            let queue = queue.clone();
-            let started = std::thread::Builder::new()
-                .name(format!("executor-{i}"))
-                .stack_size(16 << 20)
-                .spawn(move || run_jobs(&queue));
-            // Without one thread nothing would ever run; with one, everything does.
-            assert!(
-                i > 0 || started.is_ok(),
-                "cannot start an executor thread: {started:?}"
-            );
-        }
-        // Those for parts of kernels too: made by whoever needs them first, they would run only where that one may.
-        crew::muster();
-        ExecutorThreads { queue }
-    }
-
-    fn spawn(&self, job: Job) {
-        self.queue.state.lock().0.push_back(job);
-        self.queue.wake.notify_one();
-    }
-}
-
-impl Drop for ExecutorThreads {
-    fn drop(&mut self) {
-        self.queue.state.lock().1 = true;
-        self.queue.wake.notify_all();
-    }
-}
-
-fn run_jobs(queue: &Queue) {
+/// Marks the calling thread as a device's own.
+pub(crate) fn become_executor() {
     IS_EXECUTOR.set(true);
-    loop {
-        let job = {
-            let mut state = queue.state.lock();
-            loop {
-                if let Some(job) = state.0.pop_front() {
-                    break job;
-                }
-                if state.1 {
-                    return;
-                }
-                queue.wake.wait(&mut state);
-            }
-        };
-        // A job that panics is a bug caught per kernel; the thread must survive any other.
-        let _ = std::panic::catch_unwind(std::panic::AssertUnwindSafe(job));
-    }
+}
+
+/// The most grains of a part of a loop. Between parts a loop asks whether anybody still waits for it.
+const PART_GRAINS: usize = 64;
+
+/// How many parts to cut `grains` into.
+fn num_parts(grains: usize, threads: usize) -> usize {
+    grains.clamp(1, (threads * 4).max(grains / PART_GRAINS))
 }
 
 /// Splits `0..total` into ranges of at least `grain` and runs `body` on them, in parallel when
@@ -242,24 +175,28 @@ pub fn parallel_for(total: usize, grain: usize, body: impl Fn(Range<usize>) + Sy
         return;
     }
     let threads = crew::num_threads();
-    let parts = (total / grain).clamp(1, threads * 4);
-    if parts == 1 || threads == 1 {
-        if total > 0 {
-            body(0..total);
-        }
-        return;
+    let parts = num_parts(total / grain, threads);
+    if parts == 1 {
+        return body(0..total);
     }
     let next = AtomicUsize::new(0);
     let work = || {
         loop {
             let part = next.fetch_add(1, Ordering::Relaxed);
-            if part >= parts {
+            if part >= parts || account::is_stopped() {
                 return;
             }
-            body(total * part / parts..total * (part + 1) / parts);
+            body(part_start(total, part, parts)..part_start(total, part + 1, parts));
         }
     };
     crew::together(threads.min(parts) - 1, &work);
+    // What was left undone is nobody's result.
+    account::stop_point();
+}
+
+/// Where a part begins. Totals may be so large that a product with the number of parts is not.
+fn part_start(total: usize, part: usize, parts: usize) -> usize {
+    (total as u128 * part as u128 / parts as u128) as usize
 }
 
 /// As [`parallel_for`], over a slice cut into rows of `row` elements: `body` gets the index of
@@ -273,8 +210,8 @@ pub fn parallel_ranges<T: Send>(
     let row = row.max(1);
     let rows = out.len() / row;
     let threads = crew::num_threads();
-    let parts = (rows / grain_rows.max(1)).clamp(1, threads * 4);
-    if parts == 1 || threads == 1 {
+    let parts = num_parts(rows / grain_rows.max(1), threads);
+    if parts == 1 {
         if !out.is_empty() {
             body(0, out);
         }
@@ -283,7 +220,8 @@ pub fn parallel_ranges<T: Send>(
     let mut chunks = Vec::with_capacity(parts);
     let mut rest = out;
     for part in 0..parts {
-        let (start, end) = (rows * part / parts, rows * (part + 1) / parts);
+        let start = part_start(rows, part, parts);
+        let end = part_start(rows, part + 1, parts);
         let (head, tail) = rest.split_at_mut((end - start) * row);
         chunks.push(Mutex::new(Some((start, head))));
         rest = tail;
@@ -291,21 +229,33 @@ pub fn parallel_ranges<T: Send>(
     let next = AtomicUsize::new(0);
     let work = || {
         while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
+            if account::is_stopped() {
+                return;
+            }
             if let Some((start, rows)) = chunk.lock().take() {
                 body(start, rows);
             }
         }
     };
     crew::together(threads.min(parts) - 1, &work);
+    account::stop_point();
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use downpour_tensor::{DType, Shape};
 
     #[test]
     fn every_index_is_visited_once() {
-        for (total, grain) in [(0, 1), (1, 1), (7, 100), (1000, 1), (1001, 10)] {
+        for (total, grain) in [
+            (0, 1),
+            (1, 1),
+            (7, 100),
+            (1000, 1),
+            (1001, 10),
+            (100_003, 7),
+        ] {
             let hits: Vec<AtomicUsize> = (0..total).map(|_| AtomicUsize::new(0)).collect();
             parallel_for(total, grain, |r| {
                 for i in r {
@@ -325,9 +275,7 @@ mod tests {
 
     #[test]
     fn a_panicking_job_leaves_its_thread_alive() {
-        let memory = MemoryBudget {
-            max_tensor_bytes: 8,
-        };
+        let memory = MemoryBudget::per_tensor(8);
         let d = Device::cpu(
             "/device:CPU:0".into(),
             "j",
@@ -340,10 +288,6 @@ mod tests {
         let (tx, rx) = std::sync::mpsc::channel();
         d.spawn(move || tx.send(1).unwrap());
         assert_eq!(rx.recv().unwrap(), 1);
-        assert!(
-            d.memory
-                .check(DType::Float, &Shape::from([3]), &d.name)
-                .is_err()
-        );
+        assert!(d.check_alloc(DType::Float, &Shape::from([3])).is_err());
     }
 }

@@ -17,18 +17,19 @@
 
 use crate::device::{before_long, on_executor_thread};
 use crate::frame::child_frame_id;
-use crate::kernel::{AsyncOp, Built, Kernel, NodeInfo, OpContext, Outputs, Value};
+use crate::kernel::{AsyncOp, Built, Inputs, Kernel, NodeInfo, OpContext, Outputs, Value};
 use crate::plan::{Kind, Plan, PlanNode};
 use crate::rendezvous::RemoteSource;
 use crate::trace::NodeTrace;
 use crate::{Cancellation, Device, FunctionLibrary, Rendezvous, ResourceManager, Staleness, Trace};
 use downpour_graph::{Result, Status};
+use downpour_tensor::account::{self, Account, Holder, Payer, Refused, Stopped};
 use downpour_tensor::{Tensor, shared};
 use parking_lot::Mutex;
 use smallvec::smallvec;
 use std::collections::{HashMap, VecDeque};
 use std::panic::{AssertUnwindSafe, catch_unwind};
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock};
 
 /// What a step's kernels share.
 pub struct StepEnv {
@@ -52,6 +53,24 @@ pub struct StepEnv {
     pub functions: Option<Arc<FunctionLibrary>>,
     /// Counts how stale the updates of whoever asked for the step are.
     pub writer: Option<Arc<Staleness>>,
+    /// What the step's session holds; that of the process if there is none.
+    pub session: Arc<Account>,
+    /// What the step holds: made when that is first something worth counting.
+    pub(crate) account: OnceLock<Arc<Account>>,
+}
+
+impl Payer for StepEnv {
+    fn account(&self) -> &Arc<Account> {
+        self.account.get_or_init(|| match self.step_id {
+            // Not a step of a client.
+            0 => self.session.clone(),
+            id => (self.session).below(Holder::Step(id), self.device.memory.step),
+        })
+    }
+
+    fn is_stopped(&self) -> bool {
+        self.cancellation.is_cancelled()
+    }
 }
 
 impl StepEnv {
@@ -59,6 +78,8 @@ impl StepEnv {
     pub fn new(step_id: u64, device: Arc<Device>, cancellation: Arc<Cancellation>) -> StepEnv {
         StepEnv {
             step_id,
+            session: device.account.clone(),
+            account: OnceLock::new(),
             device,
             step_resources: Arc::default(),
             cancellation,
@@ -111,11 +132,14 @@ impl Pace {
     }
 }
 
-/// Bytes of inputs from which on a borrowed thread leaves a kernel to an executor thread.
+/// Bytes of work from which on a borrowed thread leaves a kernel to an executor thread.
 const BRIEF_BYTES: usize = 64 << 10;
 
-/// Bytes of inputs from which on a costly kernel is worth waking another thread up for.
+/// Bytes of work from which on a costly kernel is worth waking another thread up for.
 const WAKE_BYTES: usize = 16 << 10;
+
+/// Bytes of work from which on others get a turn beside a kernel: about a tenth of a millisecond.
+const LONG_BYTES: usize = 1 << 20;
 
 impl Step {
     /// Runs `plan` with `args`, on the calling thread as far as it goes without waiting, and
@@ -223,6 +247,7 @@ impl StepShared {
 
     /// Works until nothing is ready. The caller has set `driving`.
     fn drive(self: Arc<Self>) {
+        let working = account::work_for(self.env.clone());
         let mut core = self.core.lock();
         loop {
             if self.run_ready(&mut core) == Pause::TooLong {
@@ -253,6 +278,7 @@ impl StepShared {
         // variables without snapshots held by a step that is over.
         core.clear();
         drop(core);
+        drop(working);
         let done = self.done.lock().take();
         if let Some(done) = done {
             done(outcome);
@@ -325,16 +351,21 @@ impl StepShared {
         self.env.device.spawn(move || {
             let node = &step.plan.nodes[tag.node as usize];
             let mut outputs: Outputs = smallvec![None; node.num_outputs as usize];
-            let ran = node.made(|| {
-                run_kernel(
-                    &*kernel,
-                    &step.env,
-                    &node.info,
-                    tag.scheduled_ns,
-                    frame_iter,
-                    (&mut inputs, &mut outputs),
-                )
+            let working = account::work_for(step.env.clone());
+            let work = node.work(&inputs);
+            let ran = step.env.taking(work, || {
+                node.made(|| {
+                    run_kernel(
+                        &*kernel,
+                        &step.env,
+                        &node.info,
+                        tag.scheduled_ns,
+                        frame_iter,
+                        (&mut inputs, &mut outputs),
+                    )
+                })
             });
+            drop(working);
             step.complete(Completion {
                 tag,
                 outcome: ran.map(|()| outputs),
@@ -378,21 +409,25 @@ impl StepShared {
         match &node.kernel {
             None => Some(core.control_op(node, &mut room.inputs, &mut room.outputs)),
             Some(Built::Cheap(kernel) | Built::Costly(kernel)) => {
-                if matches!(node.kernel, Some(Built::Costly(_))) && node.is_long(&room.inputs) {
+                let work = node.work(&room.inputs);
+                if work >= WAKE_BYTES {
                     before_long();
                 }
                 let frame_iter = core.frame_iter(tag);
                 let values = (&mut room.inputs[..], &mut room.outputs[..]);
-                Some(node.made(|| {
-                    run_kernel(
-                        &**kernel,
-                        &self.env,
-                        &node.info,
-                        tag.scheduled_ns,
-                        frame_iter,
-                        values,
-                    )
-                }))
+                let run = || {
+                    node.made(|| {
+                        run_kernel(
+                            &**kernel,
+                            &self.env,
+                            &node.info,
+                            tag.scheduled_ns,
+                            frame_iter,
+                            values,
+                        )
+                    })
+                };
+                Some(self.env.taking(work, run))
             }
             Some(Built::Async(kernel)) => {
                 core.outstanding += 1;
@@ -426,15 +461,32 @@ impl PlanNode {
         }
     }
 
-    /// Whether a kernel with these inputs takes long enough for others to wait for what this thread has to tell them.
-    fn is_long(&self, inputs: &[Option<Value>]) -> bool {
-        !self.cost_by_inputs || total_bytes(inputs) >= WAKE_BYTES
+    /// About how many bytes its kernel reads and writes with these inputs; all there are if that cannot be known.
+    fn work(&self, inputs: &[Option<Value>]) -> usize {
+        match (self.growth, &self.kernel) {
+            (Some(growth), _) => {
+                let grown = growth(&self.info.node, Inputs(inputs));
+                grown.saturating_add(total_bytes(inputs))
+            }
+            (None, Some(Built::Costly(_))) if !self.cost_by_inputs => usize::MAX,
+            _ => total_bytes(inputs),
+        }
+    }
+}
+
+impl StepEnv {
+    /// Runs a kernel with so much work; others get their turn beside a long one.
+    fn taking<T>(&self, work: usize, run: impl FnOnce() -> T) -> T {
+        match work >= LONG_BYTES {
+            true => self.device.at_length(run),
+            false => run(),
+        }
     }
 }
 
 fn total_bytes(values: &[Option<Value>]) -> usize {
     let size = |value: &Option<Value>| match value {
-        Some(Value::Tensor(t)) => t.byte_len(),
+        Some(Value::Tensor(t)) => t.weight(),
         Some(Value::Ref(v)) => v.byte_len(),
         None => 0,
     };
@@ -466,11 +518,25 @@ pub(crate) fn run_kernel(
         frame_iter,
     };
     let start = env.trace.as_ref().map(|t| t.now());
-    let outcome = catch_unwind(AssertUnwindSafe(|| kernel.compute(&mut ctx)));
+    let outcome = account::in_kernel(info.can_stop, || {
+        catch_unwind(AssertUnwindSafe(|| kernel.compute(&mut ctx)))
+    });
     if let (Some(trace), Some(start)) = (&env.trace, start) {
         record(trace, info, scheduled_ns, start, ctx.outputs);
     }
     outcome.unwrap_or_else(|panic| {
+        if let Some(refused) = panic.downcast_ref::<Refused>() {
+            let (bytes, device) = (refused.bytes, &env.device);
+            let what = format!(
+                "OOM when allocating tensor of {bytes} bytes on {} by allocator cpu",
+                device.name
+            );
+            return Err(device.exhausted(&what, refused));
+        }
+        if panic.is::<Stopped>() {
+            let reason = env.cancellation.reason();
+            return Err(reason.unwrap_or_else(|| Status::cancelled("Step was cancelled")));
+        }
         let text = panic
             .downcast_ref::<String>()
             .map(String::as_str)
@@ -639,15 +705,15 @@ impl Core {
         }
     }
 
-    /// Whether a ready node has `bytes` of inputs, or may be costly however small they are.
+    /// Whether a ready node has `bytes` of work, or may be costly however small its inputs are.
     fn is_heavy(&mut self, plan: &Plan, tag: &Tagged, bytes: usize) -> bool {
         let node = &plan.nodes[tag.node as usize];
-        if node.calls || !node.cost_by_inputs && matches!(node.kernel, Some(Built::Costly(_))) {
+        if node.calls {
             return true;
         }
         let slots = node.slots as usize..(node.slots + node.num_inputs) as usize;
         let slots = &self.iteration(tag.frame, tag.iter).slots[slots];
-        total_bytes(slots) >= bytes
+        node.work(slots) >= bytes
     }
 
     /// Takes a node's inputs out of their slots, reading references where values are wanted.

@@ -1,11 +1,11 @@
 //! Constant folding: nodes whose inputs are all constants are run once, at compile time, and
 //! become constants. A node that fails keeps its place: its error belongs to the step.
 
-use crate::kernel::{Built, OpContext, Value};
+use crate::kernel::{Built, Inputs, OpContext, Value};
 use crate::plan::{CompileEnv, build_kernel};
 use crate::{Cancellation, StepEnv};
 use downpour_graph::{AttrValue, Attrs, Edge, Graph, Node, NodeId, find_op};
-use downpour_tensor::{DType, Tensor};
+use downpour_tensor::{DType, Tensor, account};
 use std::collections::HashMap;
 use std::sync::Arc;
 
@@ -94,12 +94,14 @@ fn evaluate(
     let (Built::Cheap(kernel) | Built::Costly(kernel)) = build_kernel(node, env).ok()? else {
         return None;
     };
-    let info = crate::NodeInfo {
-        name: node.name.clone(),
-        node: node.clone(),
-        input_names: Vec::new(),
-    };
+    let info = crate::NodeInfo::new(node, Vec::new());
     let mut inputs: Vec<_> = inputs.into_iter().map(|t| Some(Value::Tensor(t))).collect();
+    // Found out before it is made: whoever sent the graph waits, and so may others.
+    if let Some(growth) = env.registry.growth(node.op_name())
+        && growth(node, Inputs(&inputs)) > MAX_FOLDED_BYTES
+    {
+        return None;
+    }
     let mut outputs = vec![None; node.output_types.len()];
     let mut ctx = OpContext {
         env: step,
@@ -108,8 +110,10 @@ fn evaluate(
         outputs: &mut outputs,
         frame_iter: (0, 0),
     };
+    let _working = account::work_for(step.clone());
     let run = std::panic::AssertUnwindSafe(|| kernel.compute(&mut ctx));
-    std::panic::catch_unwind(run).ok()?.ok()?;
+    let ran = account::in_kernel(true, || std::panic::catch_unwind(run));
+    ran.ok()?.ok()?;
     let mut out = Vec::with_capacity(outputs.len());
     for value in outputs {
         match value {

@@ -13,6 +13,7 @@ use crate::{AsyncOp, Built, CancelToken, Cancellation, Device, Plan, Registry, S
 use downpour_graph::{
     AttrList, AttrValue, Attrs, FunctionRef, Functions, Graph, Node, Result, Status,
 };
+use downpour_tensor::account::Payer;
 use downpour_tensor::{DType, Tensor};
 use parking_lot::{Mutex, RwLock};
 use std::cell::Cell;
@@ -324,6 +325,8 @@ impl Caller {
             depth: parent.depth + 1,
             functions: parent.functions.clone(),
             writer: parent.writer.clone(),
+            session: parent.session.clone(),
+            account: Payer::account(&**parent).clone().into(),
         };
         Ok(Arc::new(Caller {
             env: Arc::new(env),

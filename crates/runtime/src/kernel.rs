@@ -20,6 +20,25 @@ pub enum Value {
     Ref(Arc<Variable>),
 }
 
+/// A node's inputs before it runs.
+#[derive(Clone, Copy)]
+pub struct Inputs<'a>(pub(crate) &'a [Option<Value>]);
+
+impl<'a> Inputs<'a> {
+    /// These values.
+    pub fn new(values: &'a [Option<Value>]) -> Inputs<'a> {
+        Inputs(values)
+    }
+
+    /// Input `i`, if it is a value.
+    pub fn get(self, i: usize) -> Option<&'a Tensor> {
+        match self.0.get(i) {
+            Some(Some(Value::Tensor(tensor))) => Some(tensor),
+            _ => None,
+        }
+    }
+}
+
 pub(crate) type Outputs = SmallVec<[Option<Value>; 2]>;
 
 /// A kernel that computes without waiting.
@@ -214,6 +233,22 @@ pub struct NodeInfo {
     pub node: Arc<Node>,
     /// Names of its inputs as a user would write them (`v`, `split:1`).
     pub input_names: Vec<String>,
+    /// Whether its kernel may be given up half-way: it changes nothing but its outputs, and perhaps a generator of random
+    /// numbers.
+    pub(crate) can_stop: bool,
+}
+
+impl NodeInfo {
+    pub(crate) fn new(node: &Arc<Node>, input_names: Vec<String>) -> NodeInfo {
+        let is_state = |(dtype, is_ref): &(DType, bool)| *is_ref || *dtype == DType::Resource;
+        NodeInfo {
+            name: node.name.clone(),
+            node: node.clone(),
+            input_names,
+            can_stop: (!node.op.stateful || node.attrs.find("seed2").is_some())
+                && !node.input_types.iter().any(is_state),
+        }
+    }
 }
 
 /// One run of a kernel.
@@ -332,9 +367,7 @@ impl<'a> OpContext<'a> {
     /// than its inputs asks first, or allocates through [`OpContext::zeros`] or
     /// [`OpContext::vec`], which do.
     pub fn check_alloc(&self, dtype: DType, shape: &Shape) -> Result<()> {
-        self.device()
-            .memory
-            .check(dtype, shape, &self.device().name)
+        self.device().check_alloc(dtype, shape)
     }
 
     /// A tensor of zeros within the memory budget.

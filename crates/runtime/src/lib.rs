@@ -17,7 +17,9 @@ mod function;
 mod fuse;
 mod history;
 mod kernel;
+mod memory;
 mod plan;
+mod pool;
 mod registry;
 mod rendezvous;
 mod resource;
@@ -29,7 +31,7 @@ pub use cancel::{CancelToken, Cancellation};
 pub use console::{Console, Print, Stream};
 pub use crew::num_threads;
 pub use device::{
-    Device, Extensions, MemoryBudget, as_own_thread, parallel_for, parallel_ranges, set_before_long,
+    Device, Extensions, as_own_thread, parallel_for, parallel_ranges, set_before_long,
 };
 pub use executor::{Step, StepEnv};
 pub use function::{
@@ -37,9 +39,12 @@ pub use function::{
 };
 pub use fuse::{Arithmetic, Around, Finder, Quick, Shortcut};
 pub use history::{STALENESS_FROM, Staleness, StalenessCounts, StalenessFacts};
-pub use kernel::{AsyncKernel, AsyncOp, Built, Kernel, KernelBuilder, NodeInfo, OpContext, Value};
+pub use kernel::{
+    AsyncKernel, AsyncOp, Built, Inputs, Kernel, KernelBuilder, NodeInfo, OpContext, Value,
+};
+pub use memory::{Held, MemoryBudget};
 pub use plan::{CompileEnv, KernelCache, Plan};
-pub use registry::{Factory, Registration, Registry};
+pub use registry::{Factory, Growth, Registration, Registry};
 pub use rendezvous::{Delivery, Offer, Receiver, RemoteCall, RemoteSource, Rendezvous, Results};
 pub use resource::{Resource, ResourceManager};
 pub use timer::Timer;

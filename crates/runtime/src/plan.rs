@@ -4,6 +4,7 @@
 
 use crate::frame::FrameTable;
 use crate::kernel::{Built, KernelBuilder, NodeInfo};
+use crate::registry::Growth;
 use crate::{Device, Registry};
 use downpour_graph::{AttrList, AttrValue, Edge, Graph, Node, NodeId, Result, Status, find_op};
 use downpour_tensor::DType;
@@ -66,6 +67,8 @@ pub(crate) struct PlanNode {
     /// Whether the kernel's work follows from the size of its inputs. That of a random
     /// number generator or of reading a file does not.
     pub(crate) cost_by_inputs: bool,
+    /// What its outputs take beyond its inputs, if their sizes are among the values of the inputs.
+    pub(crate) growth: Option<Growth>,
     /// Passes a reference on unread: whoever uses the value reads it, so that it sees updates
     /// made meanwhile, as TensorFlow's do, whose `Identity` of a variable shares its memory.
     pub(crate) reads_late: bool,
@@ -168,11 +171,7 @@ impl Plan {
             nodes.push(PlanNode {
                 kind,
                 kernel,
-                info: NodeInfo {
-                    name: node.name.clone(),
-                    node: node.clone(),
-                    input_names: input_names(graph, node),
-                },
+                info: NodeInfo::new(node, input_names(graph, node)),
                 local: place.local,
                 slots: place.slots,
                 num_inputs: node.inputs.len() as u32,
@@ -181,6 +180,7 @@ impl Plan {
                 control_edges: Vec::new(),
                 takes_refs: node.inputs.iter().any(|e| refs.contains(e)),
                 cost_by_inputs: cost_by_inputs(node),
+                growth: env.registry.growth(node.op_name()),
                 reads_late: matches!(kind, Kind::Retval(_))
                     || kind == Kind::Send && !is_pushed(node)
                     || reads_late(node, &refs),

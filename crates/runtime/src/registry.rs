@@ -1,7 +1,7 @@
 //! Which kernel runs which op for which element types.
 
 use crate::fuse::{Arithmetic, Finder};
-use crate::kernel::{Built, KernelBuilder};
+use crate::kernel::{Built, Inputs, KernelBuilder};
 use downpour_graph::{Node, Result, Status};
 use downpour_tensor::DType;
 use std::collections::HashMap;
@@ -9,6 +9,10 @@ use std::fmt::Write as _;
 
 /// Makes a kernel object for one node.
 pub type Factory = fn(&KernelBuilder<'_>) -> Result<Built>;
+
+/// How many bytes a node will write, by its inputs' shapes and, where those are sizes, values. An estimate that is quick
+/// to make: it decides which thread runs the kernel, and refuses nothing.
+pub type Growth = fn(&Node, Inputs<'_>) -> usize;
 
 /// One kernel: an op, the types it takes, and how to build it.
 pub struct Registration {
@@ -26,6 +30,7 @@ pub struct Registry {
     kernels: HashMap<&'static str, Vec<Registration>>,
     arithmetic: HashMap<&'static str, Arithmetic>,
     shortcuts: HashMap<&'static str, Finder>,
+    growths: HashMap<&'static str, Growth>,
 }
 
 impl Registry {
@@ -70,6 +75,17 @@ impl Registry {
     /// All ops whose arithmetic is known.
     pub fn arithmetics(&self) -> impl Iterator<Item = (&'static str, Arithmetic)> + '_ {
         self.arithmetic.iter().map(|(op, what)| (*op, *what))
+    }
+
+    /// Says how much an op writes whose outputs may be larger than its inputs.
+    pub fn add_growth(&mut self, op: &'static str, growth: Growth) {
+        debug_assert!(downpour_graph::find_op(op).is_some(), "no such op: {op}");
+        self.growths.insert(op, growth);
+    }
+
+    /// How much an op writes, if that was said.
+    pub fn growth(&self, op: &str) -> Option<Growth> {
+        self.growths.get(op).copied()
     }
 
     /// Lets a node take over nodes before it: see [`crate::Shortcut`].

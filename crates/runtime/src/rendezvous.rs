@@ -3,9 +3,11 @@
 
 use crate::StepEnv;
 use downpour_graph::{FunctionRef, Result, Status};
+use downpour_tensor::account::{Account, COUNTED, Refused};
 use downpour_tensor::{DType, Tensor};
 use parking_lot::Mutex;
 use std::collections::{HashMap, VecDeque};
+use std::sync::{Arc, OnceLock};
 
 /// A tensor, or the news that it is dead (the untaken side of a branch).
 #[derive(Clone, Debug)]
@@ -67,12 +69,64 @@ enum Waiting {
 #[derive(Default)]
 pub struct Rendezvous {
     state: Mutex<State>,
+    /// Who pays for what waits here, if that becomes much.
+    account: OnceLock<Arc<Account>>,
 }
 
 #[derive(Default)]
 struct State {
     table: HashMap<String, Waiting>,
     aborted: Option<Status>,
+    /// Bytes that wait here and nobody else counts.
+    held: usize,
+    /// Bytes of them that are paid for.
+    paid: usize,
+}
+
+impl Sent {
+    /// Bytes that are kept while nobody has come for it.
+    fn kept(&self) -> usize {
+        let value = match self {
+            Sent::Value(delivery) => delivery.tensor.as_ref().map_or(0, Tensor::uncounted),
+            Sent::Offer(_) => 0,
+        };
+        value + size_of::<Sent>()
+    }
+}
+
+impl State {
+    /// Keeps something, if there is room.
+    fn keep(&mut self, bytes: usize, account: Option<&Arc<Account>>) -> Result<(), Refused> {
+        let held = self.held + bytes;
+        // The little that most steps leave for each other asks nobody.
+        if let Some(account) = account
+            && held > self.paid + COUNTED
+        {
+            let portion = (held - self.paid - COUNTED).next_multiple_of(COUNTED);
+            account.try_take(portion)?;
+            self.paid += portion;
+        }
+        self.held = held;
+        Ok(())
+    }
+
+    fn release(&mut self, bytes: usize, account: Option<&Arc<Account>>) {
+        self.held -= bytes.min(self.held);
+        if let Some(account) = account
+            && self.held == 0
+        {
+            account.give(std::mem::take(&mut self.paid));
+        }
+    }
+}
+
+impl Drop for Rendezvous {
+    fn drop(&mut self) {
+        let paid = self.state.get_mut().paid;
+        if let Some(account) = self.account.get() {
+            account.give(paid);
+        }
+    }
 }
 
 impl Rendezvous {
@@ -91,9 +145,21 @@ impl Rendezvous {
         self.put(key, Sent::Offer(offer))
     }
 
+    /// Has what waits here paid for by `account`, unless somebody does already.
+    pub fn paid_by(&self, account: &Arc<Account>) {
+        self.account.get_or_init(|| account.clone());
+    }
+
     fn put(&self, key: &str, sent: Sent) -> Result<()> {
+        let account = self.account.get();
         let receiver = {
             let mut state = self.state.lock();
+            let state = &mut *state;
+            let no_room = |e: Refused| {
+                let text =
+                    format!("OOM when keeping a value for {key}, which nobody has asked for: {e}");
+                Status::resource_exhausted(text)
+            };
             if let Some(reason) = &state.aborted {
                 return Err(reason.clone());
             }
@@ -105,11 +171,16 @@ impl Rendezvous {
                     }
                     receiver
                 }
-                Some(Waiting::Sent(queue)) => {
-                    queue.push_back(sent);
+                Some(Waiting::Sent(_)) => {
+                    state.keep(sent.kept(), account).map_err(no_room)?;
+                    if let Some(Waiting::Sent(queue)) = state.table.get_mut(key) {
+                        queue.push_back(sent);
+                    }
                     return Ok(());
                 }
                 None => {
+                    let bytes = sent.kept() + key.len();
+                    state.keep(bytes, account).map_err(no_room)?;
                     let waiting = Waiting::Sent([sent].into());
                     state.table.insert(key.to_owned(), waiting);
                     return Ok(());
@@ -132,9 +203,12 @@ impl Rendezvous {
                 match state.table.get_mut(key) {
                     Some(Waiting::Sent(queue)) => {
                         let sent = queue.pop_front();
+                        let mut bytes = sent.as_ref().map_or(0, Sent::kept);
                         if queue.is_empty() {
                             state.table.remove(key);
+                            bytes += key.len();
                         }
+                        state.release(bytes, self.account.get());
                         let empty = || Status::internal("an empty queue was left in a rendezvous");
                         sent.ok_or_else(empty)
                     }
@@ -194,6 +268,8 @@ impl Rendezvous {
                 return;
             }
             state.aborted = Some(reason.clone());
+            let held = state.held;
+            state.release(held, self.account.get());
             std::mem::take(&mut state.table)
         };
         for waiting in table.into_values() {
@@ -223,7 +299,37 @@ fn hand_over(sent: Sent, receiver: Receiver) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use std::sync::Arc;
+    use downpour_tensor::account::Holder;
+
+    #[test]
+    fn values_that_nobody_takes_end_at_the_budget() {
+        let account = Account::new(Holder::Process, 1 << 20);
+        let r = Rendezvous::new();
+        r.paid_by(&account);
+        let value = || Delivery {
+            tensor: Some(Tensor::vector(vec![0u8; 1000])),
+        };
+        let mut count = 0;
+        let e = loop {
+            match r.send(&format!("k{count}"), value()) {
+                Ok(()) => count += 1,
+                Err(e) => break e,
+            }
+        };
+        assert!((500..2000).contains(&count), "{count}");
+        assert_eq!(e.code, downpour_graph::Code::ResourceExhausted);
+        assert!(e.message.contains("nobody has asked for"), "{}", e.message);
+        for i in 0..count {
+            r.recv(&format!("k{i}"), |_| ());
+        }
+        assert_eq!((account.used(), r.is_idle()), (0, true));
+        for i in 0..200 {
+            r.send(&format!("k{i}"), value()).unwrap();
+        }
+        assert!(account.used() > 0);
+        drop(r);
+        assert_eq!(account.used(), 0);
+    }
 
     #[test]
     fn either_side_may_come_first_and_abort_ends_waits() {

@@ -1,6 +1,7 @@
 //! Named objects that outlive a step: variables, queues, tables, readers. Keyed as TensorFlow
 //! keys them, by container, type and name; the default container is the device's job name.
 
+use crate::memory::Held;
 use crate::variable::{Variable, VariableFacts};
 use downpour_graph::{Result, Status};
 use parking_lot::Mutex;
@@ -17,14 +18,20 @@ pub trait Resource: Any + Send + Sync {
     fn variable(&self) -> Option<&Variable> {
         None
     }
+
+    /// What memory it keeps, if that is worth knowing. Must not wait: whoever asks may hold any lock.
+    fn held(&self) -> Option<Held> {
+        None
+    }
 }
 
 type Slot = (Arc<dyn Any + Send + Sync>, &'static str, Look);
-/// Finds the variable that a resource is.
-type Look = fn(&(dyn Any + Send + Sync)) -> Option<&Variable>;
+/// Sees a resource as what it is.
+type Look = fn(&(dyn Any + Send + Sync)) -> Option<&dyn Resource>;
 
-fn look<R: Resource>(resource: &(dyn Any + Send + Sync)) -> Option<&Variable> {
-    resource.downcast_ref::<R>()?.variable()
+fn look<R: Resource>(resource: &(dyn Any + Send + Sync)) -> Option<&dyn Resource> {
+    let resource: &dyn Resource = resource.downcast_ref::<R>()?;
+    Some(resource)
 }
 
 type Container = HashMap<String, Vec<(TypeId, Slot)>>;
@@ -156,13 +163,29 @@ impl ResourceManager {
         out
     }
 
+    /// Names of everything that keeps memory, and how much. Empty while somebody adds or removes something.
+    pub(crate) fn held(&self) -> Vec<(String, Held)> {
+        let Some(containers) = self.containers.try_lock() else {
+            return Vec::new();
+        };
+        let mut found = Vec::new();
+        for (name, slots) in containers.values().flatten() {
+            for (_, (resource, _, look)) in slots {
+                if let Some(held) = look(&**resource).and_then(Resource::held) {
+                    found.push((name.clone(), held));
+                }
+            }
+        }
+        found
+    }
+
     /// Containers, names and facts of every variable, in the order of their names.
     pub fn variables(&self) -> Vec<(String, String, VariableFacts)> {
         let mut found = Vec::new();
         for (container, inside) in self.containers.lock().iter() {
             for (name, slots) in inside {
                 for (_, (resource, _, look)) in slots {
-                    if look(&**resource).is_some() {
+                    if look(&**resource).is_some_and(|r| r.variable().is_some()) {
                         let resource = resource.clone();
                         found.push((container.clone(), name.clone(), resource, *look));
                     }
@@ -173,7 +196,7 @@ impl ResourceManager {
         let facts = found
             .into_iter()
             .filter_map(|(container, name, resource, look)| {
-                let facts = look(&*resource)?.facts();
+                let facts = look(&*resource)?.variable()?.facts();
                 Some((container, name, facts))
             });
         let mut facts: Vec<_> = facts.collect();
@@ -220,9 +243,7 @@ mod tests {
         );
         assert_eq!(m.list(), [("ps".into(), "v".into(), "N10tensorflow3VarE")]);
         a.read_by(7);
-        let memory = MemoryBudget {
-            max_tensor_bytes: 8,
-        };
+        let memory = MemoryBudget::per_tensor(8);
         let device = Device::cpu("".into(), "ps", 1, 1, memory, Extensions::default());
         let mut env = StepEnv::new(7, Arc::new(device), Cancellation::new());
         let writer = Arc::new(Staleness::default());

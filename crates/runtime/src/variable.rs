@@ -5,6 +5,7 @@
 
 use crate::executor::StepEnv;
 use crate::history::{History, StalenessFacts};
+use crate::memory::Held;
 use crate::resource::Resource;
 use downpour_graph::Result;
 use downpour_tensor::{DType, Shape, Tensor};
@@ -178,5 +179,12 @@ impl Resource for Variable {
 
     fn variable(&self) -> Option<&Variable> {
         Some(self)
+    }
+
+    fn held(&self) -> Option<Held> {
+        Some(Held {
+            kind: "variables",
+            bytes: self.byte_len(),
+        })
     }
 }

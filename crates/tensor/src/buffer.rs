@@ -7,6 +7,7 @@
 )]
 
 use crate::Element;
+use crate::account::{Account, pay_for};
 use bytes::Bytes;
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
 use std::mem::MaybeUninit;
@@ -28,6 +29,8 @@ struct Storage {
     ptr: NonNull<u8>,
     len: usize,
     owner: Owner,
+    /// Who pays for it, if it is large.
+    payer: Option<Arc<Account>>,
 }
 
 enum Owner {
@@ -51,6 +54,9 @@ impl Drop for Storage {
             // SAFETY: `ptr` came from the global allocator with exactly this layout, and this is
             // the last owner.
             unsafe { dealloc(self.ptr.as_ptr(), layout) }
+            if let Some(payer) = &self.payer {
+                payer.give(layout.size());
+            }
         }
     }
 }
@@ -67,8 +73,10 @@ impl Storage {
                 ptr: dangling(),
                 len,
                 owner: Owner::Heap(layout),
+                payer: None,
             };
         }
+        let payer = pay_for(len);
         // SAFETY: the layout has a non-zero size.
         let ptr = unsafe {
             if zeroed {
@@ -84,6 +92,7 @@ impl Storage {
             ptr,
             len,
             owner: Owner::Heap(layout),
+            payer,
         }
     }
 }
@@ -132,9 +141,11 @@ impl Buffer {
 
     /// Takes over a vector's memory without copying.
     pub fn from_vec<T: Element>(values: Vec<T>) -> Buffer {
+        let layout = Layout::array::<T>(values.capacity()).expect("a live Vec has a valid layout");
+        // While the vector can still be dropped.
+        let payer = pay_for(layout.size());
         let mut values = std::mem::ManuallyDrop::new(values);
         let len = values.len() * size_of::<T>();
-        let layout = Layout::array::<T>(values.capacity()).expect("a live Vec has a valid layout");
         let ptr = if layout.size() == 0 {
             dangling()
         } else {
@@ -146,6 +157,7 @@ impl Buffer {
             ptr,
             len,
             owner: Owner::Heap(layout),
+            payer,
         };
         Buffer {
             storage: Arc::new(storage),
@@ -165,6 +177,7 @@ impl Buffer {
             ptr,
             len,
             owner: Owner::Shared(bytes),
+            payer: None,
         };
         Buffer {
             storage: Arc::new(storage),
@@ -211,6 +224,11 @@ impl Buffer {
     /// Whether the memory is somebody else's, lent to us: a message's, or another process'.
     pub fn is_borrowed(&self) -> bool {
         matches!(self.storage.owner, Owner::Shared(_))
+    }
+
+    /// Whether somebody pays for the memory by itself: see [`crate::account`].
+    pub fn is_counted(&self) -> bool {
+        self.storage.payer.is_some()
     }
 
     /// Whether two buffers are windows on the same memory.

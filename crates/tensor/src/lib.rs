@@ -4,6 +4,7 @@
 //! [`Tensor::make_mut`] writes in place when nobody else holds the buffer, else on a fresh copy.
 //! Nothing here computes, waits, logs or reads a file.
 
+pub mod account;
 mod allocator;
 mod buffer;
 mod display;

@@ -1,5 +1,6 @@
 //! The tensor: element type, shape, elements. No mathematics lives here.
 
+use crate::account::Charge;
 use crate::{Buffer, DType, Element, ResourceHandle, Shape, Variant};
 use bytes::Bytes;
 use std::sync::Arc;
@@ -52,9 +53,28 @@ pub struct Tensor {
 #[derive(Clone)]
 enum Data {
     Plain(Buffer),
-    Strings(Arc<Vec<Bytes>>),
+    Strings(Arc<Strings>),
     Resources(Arc<Vec<ResourceHandle>>),
     Variants(Arc<Vec<Variant>>),
+}
+
+/// Strings, and who pays for them if they are many or long. What they share with others is paid for by each.
+#[derive(Clone)]
+struct Strings {
+    values: Vec<Bytes>,
+    payer: Option<Charge>,
+}
+
+impl Strings {
+    fn new(values: Vec<Bytes>) -> Arc<Strings> {
+        let payer = Charge::new(string_bytes(&values));
+        Arc::new(Strings { values, payer })
+    }
+}
+
+/// Bytes of strings and of their headers.
+fn string_bytes(values: &[Bytes]) -> usize {
+    values.iter().map(|s| s.len() + size_of::<Bytes>()).sum()
 }
 
 impl Tensor {
@@ -99,7 +119,7 @@ impl Tensor {
         let n = shape.num_elements();
         let data = match (dtype, dtype.size()) {
             (_, Some(size)) => Data::Plain(Buffer::zeroed(n.saturating_mul(size))),
-            (DType::String, _) => Data::Strings(Arc::new(vec![Bytes::new(); n])),
+            (DType::String, _) => Data::Strings(Strings::new(vec![Bytes::new(); n])),
             (DType::Resource, _) => Data::Resources(Arc::new(vec![Default::default(); n])),
             _ => {
                 check_length(&shape, 0)?;
@@ -155,13 +175,13 @@ impl Tensor {
         Ok(Tensor {
             dtype: DType::String,
             shape,
-            data: Data::Strings(Arc::new(values)),
+            data: Data::Strings(Strings::new(values)),
         })
     }
 
     /// A string scalar.
     pub fn string(value: impl Into<Bytes>) -> Tensor {
-        let data = Data::Strings(Arc::new(vec![value.into()]));
+        let data = Data::Strings(Strings::new(vec![value.into()]));
         Tensor {
             dtype: DType::String,
             shape: Shape::scalar(),
@@ -243,9 +263,36 @@ impl Tensor {
     pub fn byte_len(&self) -> usize {
         match &self.data {
             Data::Plain(b) => b.len(),
-            Data::Strings(s) => s.iter().map(Bytes::len).sum(),
+            Data::Strings(s) => s.values.iter().map(Bytes::len).sum(),
             Data::Resources(_) | Data::Variants(_) => 0,
         }
+    }
+
+    /// About as many bytes as there are to go through, found without going through them.
+    pub fn weight(&self) -> usize {
+        const LOOKED_AT: usize = 16;
+        match &self.data {
+            Data::Plain(b) => b.len(),
+            Data::Strings(s) => {
+                let some = s.values.get(..LOOKED_AT).unwrap_or(&s.values);
+                some.iter().map(Bytes::len).sum::<usize>() + s.values.len() * size_of::<Bytes>()
+            }
+            Data::Resources(r) => r.len() * size_of::<ResourceHandle>(),
+            Data::Variants(v) => v.len() * size_of::<Variant>(),
+        }
+    }
+
+    /// Bytes that nobody pays for yet: what a queue that keeps the tensor has to count itself.
+    pub fn uncounted(&self) -> usize {
+        size_of::<Tensor>()
+            + match &self.data {
+                Data::Plain(b) if b.is_counted() => 0,
+                Data::Plain(b) => b.len(),
+                Data::Strings(s) if s.payer.is_some() => 0,
+                Data::Strings(s) => string_bytes(&s.values),
+                Data::Resources(r) => r.len() * size_of::<ResourceHandle>(),
+                Data::Variants(v) => v.len() * size_of::<Variant>(),
+            }
     }
 
     /// The elements in row-major order.
@@ -316,7 +363,7 @@ impl Tensor {
     /// The strings in row-major order.
     pub fn as_strings(&self) -> Result<&[Bytes], TensorError> {
         match &self.data {
-            Data::Strings(s) => Ok(s),
+            Data::Strings(s) => Ok(&s.values),
             _ => Err(TensorError::DType {
                 expected: DType::String,
                 actual: self.dtype,
@@ -327,7 +374,7 @@ impl Tensor {
     /// The strings for writing; copies the list first if it is shared.
     pub fn make_mut_strings(&mut self) -> Result<&mut Vec<Bytes>, TensorError> {
         match &mut self.data {
-            Data::Strings(s) => Ok(Arc::make_mut(s)),
+            Data::Strings(s) => Ok(&mut Arc::make_mut(s).values),
             _ => Err(TensorError::DType {
                 expected: DType::String,
                 actual: self.dtype,
@@ -401,7 +448,7 @@ impl Tensor {
                 let window = b.slice(range.start * size, range.len() * size)?;
                 return Tensor::from_buffer(self.dtype, shape, window).ok();
             }
-            Data::Strings(s) => Data::Strings(Arc::new(s.get(range)?.to_vec())),
+            Data::Strings(s) => Data::Strings(Strings::new(s.values.get(range)?.to_vec())),
             Data::Resources(r) => Data::Resources(Arc::new(r.get(range)?.to_vec())),
             Data::Variants(v) => Data::Variants(Arc::new(v.get(range)?.to_vec())),
         };

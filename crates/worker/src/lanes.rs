@@ -47,9 +47,13 @@ impl LaneHandler for Worker {
     fn tensor(&self, step_id: u64, key: &str, tensor: Option<Tensor>) {
         // A step that is over wants nothing more.
         if let Ok(place) = self.want(step_id, 0) {
+            place.paid_by(&self.config.device.account);
             as_own_thread(is_lent(), || {
-                // Refused only when the step has been ended, which its execution hears for itself.
-                let _ = place.send(key, Delivery { tensor });
+                // Refused when the step has been ended, which its execution hears for itself, or when there is no room: then
+                // the step ends, as it cannot get on without the value.
+                if let Err(e) = place.send(key, Delivery { tensor }) {
+                    place.abort(e);
+                }
             });
         }
     }

@@ -19,6 +19,7 @@ use downpour_runtime::{
     Staleness, Step, StepEnv, Trace,
 };
 use downpour_tensor::Tensor;
+use downpour_tensor::account::{Account, Holder};
 use downpour_wire::control::StepCounts;
 use downpour_wire::messages::DeviceAttributes;
 use parking_lot::Mutex;
@@ -119,6 +120,8 @@ pub(crate) struct WorkerSession {
     functions: Arc<FunctionLibrary>,
     /// Counts how stale its updates are.
     writer: Arc<Staleness>,
+    /// What it holds.
+    account: Arc<Account>,
 }
 
 /// A run that the machine knows of and that must now be executed.
@@ -139,6 +142,7 @@ impl Begun {
         env.functions = Some(self.session.functions.clone());
         env.remote = Some(self.session.remote.clone());
         env.writer = Some(self.session.writer.clone());
+        env.session = self.session.account.clone();
         if let Some(place) = &self.place {
             env.rendezvous = place.clone();
         }
@@ -279,7 +283,9 @@ impl Worker {
             None => (config.device.clone(), config.peers.clone()),
         };
         let functions = FunctionLibrary::new(config.registry.clone(), device.clone());
+        let holder = Holder::Session(session.handle.clone());
         let made = WorkerSession {
+            account: device.account.below(holder, device.memory.session),
             device,
             functions: Arc::new(functions),
             remote: Arc::new(PeerSource {

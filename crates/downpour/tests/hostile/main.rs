@@ -7,3 +7,4 @@ mod calls;
 #[allow(dead_code, reason = "shared with other tests")]
 mod common;
 mod graphs;
+mod memory;

@@ -3,9 +3,11 @@
 use super::dtypes::{COMMON_AND_STRING, CONCAT, PACK};
 use super::units::{Unit, room, with_unit};
 use crate::args::{axis as wrap, int_tensor, ints};
+use crate::room::append;
 use crate::types::INDEX;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
+use downpour_tensor::account::stop_point;
 use downpour_tensor::{DType, Dims, Shape, Tensor};
 
 pub(crate) fn register(r: &mut Registry) {
@@ -99,6 +101,9 @@ fn concat_shape(inputs: &[&Tensor], axis: i64) -> Result<(Shape, usize)> {
     Ok((crate::args::shape_of(&dims)?, axis))
 }
 
+/// Turns after which a join asks whether to go on.
+const LINES: usize = 1 << 14;
+
 /// A tensor that takes, `outer` times, the next part of each input.
 fn joined(ctx: &OpContext<'_>, inputs: &[&Tensor], outer: usize, shape: Shape) -> Result<Tensor> {
     let dtype = inputs.first().map_or(DType::Float, |t| t.dtype());
@@ -110,8 +115,11 @@ fn joined(ctx: &OpContext<'_>, inputs: &[&Tensor], outer: usize, shape: Shape) -
                 let n = view.len() / outer;
                 match &view[o * n..(o + 1) * n] {
                     [one] => out.push(one.clone()),
-                    many => out.extend_from_slice(many),
+                    many => append(&mut out, many),
                 }
+            }
+            if o % LINES == LINES - 1 {
+                stop_point();
             }
         }
         U::tensor(dtype, out, shape)

@@ -3,6 +3,7 @@
 use super::dtypes::{COMMON, COMMON_AND_STRING, FILL, RANGE};
 use super::units::{Unit, with_unit};
 use crate::args::{int, shape};
+use crate::room::{numbered, repeated};
 use crate::types::{INDEX, with_type};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
@@ -51,9 +52,11 @@ fn fill(ctx: &mut OpContext<'_>) -> Result<()> {
     ctx.check_alloc(dtype, &shape)?;
     let out = with_unit!(dtype, U => {
         let n = shape.num_elements();
+        // Fresh memory is zero already.
+        let is_zero = value.buffer().is_some_and(|b| b.as_bytes().iter().all(|b| *b == 0));
         let filled = match U::view(value)?.first() {
-            Some(v) => vec![v.clone(); n],
-            None => U::zeros(n)?,
+            Some(v) if !is_zero => repeated(v, n),
+            _ => U::zeros(n)?,
         };
         U::tensor(dtype, filled, shape)?
     });
@@ -82,8 +85,10 @@ fn ones_like(b: &KernelBuilder<'_>) -> Result<Built> {
         ctx.check_alloc(dtype, &shape)?;
         let n = shape.num_elements();
         let out = match dtype {
-            DType::Bool => Tensor::from_vec(vec![true; n], shape)?,
-            _ => with_type!(dtype, T in numbers => Tensor::from_vec(vec![T::one(); n], shape)?),
+            DType::Bool => Tensor::from_vec(repeated(&true, n), shape)?,
+            _ => {
+                with_type!(dtype, T in numbers => Tensor::from_vec(repeated(&T::one(), n), shape)?)
+            }
         };
         ctx.set_output(0, out);
         Ok(())
@@ -190,8 +195,8 @@ fn counted<T: Step>(ctx: &mut OpContext<'_>) -> Result<()> {
         ));
     };
     let shape = Shape::from([n as usize]);
-    let mut out = ctx.vec::<T>(&shape)?;
-    out.extend((0..n).map(|i| T::nth(start, i, delta)));
+    let out = ctx.vec::<T>(&shape)?;
+    let out = numbered(out, n as usize, |i| T::nth(start, i as u64, delta));
     ctx.set_output(0, Tensor::from_vec(out, shape)?);
     Ok(())
 }
@@ -212,14 +217,14 @@ fn lin_space(b: &KernelBuilder<'_>) -> Result<Built> {
             return invalid(format!("Requires num > 0: {num}"));
         }
         let shape = Shape::from([num as usize]);
-        let mut out = ctx.vec::<T>(&shape)?;
-        out.push(start);
-        if num > 1 {
-            let step = (stop - start) / (num - 1) as T;
-            out.extend((1..num - 1).map(|i| start + step * i as T));
-            // The last value is exact whatever the steps rounded to.
-            out.push(stop);
-        }
+        let out = ctx.vec::<T>(&shape)?;
+        let (last, step) = (num as usize - 1, (stop - start) / (num - 1) as T);
+        let out = numbered(out, num as usize, |i| match i {
+            0 => start,
+            // Exact whatever the steps rounded to.
+            i if i == last => stop,
+            i => start + step * i as T,
+        });
         ctx.set_output(0, Tensor::from_vec(out, shape)?);
         Ok(())
     }))

@@ -158,7 +158,7 @@ pub(super) struct Room {
 
 impl Room {
     pub(super) fn new(device: &Device) -> Room {
-        let limit = device.memory.max_tensor_bytes;
+        let limit = device.room();
         Room { left: limit, limit }
     }
 

@@ -163,7 +163,7 @@ impl CsvStream {
             let Some(name) = self.files.get(self.at) else {
                 return Ok(None);
             };
-            let limit = self.device.memory.max_tensor_bytes;
+            let limit = self.device.room();
             let (storage, name) = (storage(&self.device), path(name)?);
             let mut stream = ByteStream::open(storage, name, self.form.compression, limit)?;
             if self.form.header {

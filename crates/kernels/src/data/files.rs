@@ -308,7 +308,7 @@ impl FilesStream {
 
     fn open_file(&mut self, name: &Bytes) -> Result<Open> {
         let (storage, name) = (storage(&self.device), path(name)?);
-        let limit = self.device.memory.max_tensor_bytes;
+        let limit = self.device.room();
         match &self.format {
             Format::TextLine(compression) => {
                 let stream = ByteStream::open(storage, name, *compression, limit)?;

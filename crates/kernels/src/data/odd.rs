@@ -267,7 +267,7 @@ fn sparse(device: &Device, rows: &[Element], dims: &[usize]) -> Result<Tensor> {
         parts.iter().map(|t| t.num_elements()).sum::<usize>(),
     );
     let shape = Shape::checked([total as i64, rank as i64])?;
-    device.memory.check(DType::Int64, &shape, &device.name)?;
+    device.check_alloc(DType::Int64, &shape)?;
     let mut indices = Vec::with_capacity(shape.num_elements());
     for (i, part) in parts.iter().enumerate() {
         let strides = part.shape().strides();

@@ -122,7 +122,7 @@ fn pad(
         }
     }
     let shape = with_rows(parts.len(), &dims)?;
-    device.memory.check(fill.dtype(), &shape, &device.name)?;
+    device.check_alloc(fill.dtype(), &shape)?;
     let inner = Shape::from(dims);
     let each = inner.num_elements();
     match fill.dtype() {

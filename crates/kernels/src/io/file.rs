@@ -18,7 +18,7 @@ pub(super) fn register(r: &mut Registry) {
 
 /// The contents of a file no larger than a tensor may be.
 pub(crate) fn read_file(device: &Device, path: &str) -> Result<Vec<u8>> {
-    read_bounded(storage(device), path, device.memory.max_tensor_bytes as u64)
+    read_bounded(storage(device), path, device.room() as u64)
 }
 
 /// A path out of a string element; file names are UTF-8 here.

@@ -115,9 +115,7 @@ mod tests {
         extensions.insert(Console(Arc::new(move |stream, text: &str| {
             sink.lock().push((stream, text.to_owned()));
         })));
-        let memory = MemoryBudget {
-            max_tensor_bytes: 1 << 20,
-        };
+        let memory = MemoryBudget::per_tensor(1 << 20);
         let device = Device::cpu("/device:CPU:0".into(), "j", 1, 1, memory, extensions);
         (Arc::new(device), lines)
     }

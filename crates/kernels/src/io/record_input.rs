@@ -90,7 +90,7 @@ impl State {
         if self.buffer.is_empty() && self.open.is_none() && self.files.is_empty() {
             self.start_epoch(spec, device)?;
         }
-        let most = device.memory.max_tensor_bytes;
+        let most = device.room();
         while self.buffer.is_empty() || (self.buffer.len() < spec.buffer && self.bytes < most) {
             let Some(reader) = &mut self.open else {
                 match self.files.pop() {

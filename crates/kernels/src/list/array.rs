@@ -55,9 +55,7 @@ impl Resource for TensorArray {
 /// Room for so many slots, within the memory budget.
 fn check_size(device: &Device, size: usize) -> Result<()> {
     let bytes = size.saturating_mul(size_of::<Slot>());
-    device
-        .memory
-        .check(DType::UInt8, &Shape::from([bytes]), &device.name)
+    device.check_alloc(DType::UInt8, &Shape::from([bytes]))
 }
 
 impl TensorArray {

@@ -13,7 +13,7 @@ pub(crate) fn join(
     shape: Shape,
     parts: &[&Tensor],
 ) -> Result<Tensor> {
-    device.memory.check(dtype, &shape, &device.name)?;
+    device.check_alloc(dtype, &shape)?;
     Ok(match dtype {
         DType::String => {
             let mut out = Vec::with_capacity(shape.num_elements());

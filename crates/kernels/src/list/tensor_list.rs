@@ -187,9 +187,7 @@ pub(super) fn given_shape(tensor: &Tensor) -> Result<PartialShape> {
 /// Refuses a number of elements whose places alone are over the memory budget.
 pub(super) fn check_length(device: &Device, length: usize) -> Result<()> {
     let bytes = length.saturating_mul(size_of::<Option<Tensor>>());
-    device
-        .memory
-        .check(DType::UInt8, &Shape::from([bytes]), &device.name)
+    device.check_alloc(DType::UInt8, &Shape::from([bytes]))
 }
 
 #[cfg(test)]

@@ -89,7 +89,7 @@ fn parts(serialized: &[Bytes]) -> usize {
 }
 
 fn check(device: &Device, dtype: DType, shape: &Shape) -> Result<()> {
-    device.memory.check(dtype, shape, &device.name)
+    device.check_alloc(dtype, shape)
 }
 
 /// The shape of a dense output: examples, if there is a batch, rows, if there are as many as an

@@ -3,8 +3,9 @@
 use super::invalid;
 use downpour_formats::record::Compression;
 use downpour_formats::stream::inflate;
-use downpour_graph::{Result, Status};
+use downpour_graph::{Code, Result, Status};
 use downpour_runtime::{Built, KernelBuilder, Registry};
+use downpour_tensor::Tensor;
 
 pub(super) fn register(r: &mut Registry) {
     r.add("DecodeCompressed", decode_compressed);
@@ -19,21 +20,22 @@ fn decode_compressed(b: &KernelBuilder<'_>) -> Result<Built> {
         _ => return invalid("Only ZLIB, ZSTD, GZIP or NONE are supported compressions"),
     };
     Built::costly(move |ctx| {
-        let limit = ctx.device().memory.max_tensor_bytes;
+        let limit = ctx.device().room();
         let mut strings = ctx.take(0)?;
         if compression != Compression::None {
             // All strings of the tensor share one budget: many small bombs are one large one.
             let mut left = limit;
-            for s in strings.make_mut_strings()? {
-                let out = inflate(s, compression, left);
-                *s = out.map_err(|e| match e.code {
-                    downpour_graph::Code::ResourceExhausted => Status::resource_exhausted(format!(
-                        "the decompressed strings have more than the {limit} bytes that a tensor may have"
-                    )),
+            let mut out = Vec::with_capacity(strings.num_elements());
+            for s in strings.as_strings()? {
+                let text = inflate(s, compression, left);
+                let text = text.map_err(|e| match e.code {
+                    Code::ResourceExhausted => ctx.device().no_room(limit.saturating_add(1)),
                     _ => e,
                 })?;
-                left -= s.len().min(left);
+                left -= text.len().min(left);
+                out.push(text);
             }
+            strings = Tensor::strings(out, strings.shape().clone())?;
         }
         ctx.set_output(0, strings);
         Ok(())

@@ -263,7 +263,7 @@ impl<'a> Columns<'a> {
 }
 
 fn check(device: &Device, dtype: DType, shape: &Shape) -> Result<()> {
-    device.memory.check(dtype, shape, &device.name)
+    device.check_alloc(dtype, shape)
 }
 
 fn context_outputs(

@@ -30,7 +30,7 @@ fn parse_tensor(b: &KernelBuilder<'_>) -> Result<Built> {
                 serialized.shape()
             ));
         };
-        let budget = ctx.device().memory.max_tensor_bytes as u64;
+        let budget = ctx.device().room() as u64;
         let tensor = parse(bytes, budget).map_err(|e| match e {
             ParseError::Proto => Status::invalid_argument(format!(
                 "Could not parse `serialized` as TensorProto, base64: {}",

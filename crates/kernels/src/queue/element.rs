@@ -33,7 +33,7 @@ pub(crate) fn stack(
         .map(|d| d as i64)
         .collect();
     let shape = Shape::checked(dims).map_err(|e| Status::invalid_argument(e.to_string()))?;
-    device.memory.check(dtype, &shape, &device.name)?;
+    device.check_alloc(dtype, &shape)?;
     let each = inner.num_elements();
     match dtype {
         DType::String => {

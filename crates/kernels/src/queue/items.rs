@@ -2,6 +2,7 @@
 
 use crate::random::philox::{Philox, Words};
 use downpour_tensor::Tensor;
+use downpour_tensor::account::{Holding, Refused};
 use std::collections::VecDeque;
 
 /// One element: a tensor for each component.
@@ -66,6 +67,68 @@ impl Items {
             }
         }
     }
+}
+
+/// The elements of a queue, and what they take.
+pub(crate) struct Store {
+    items: Items,
+    /// Bytes of elements that nobody else counts.
+    held: Holding,
+    /// Bytes of all elements.
+    bytes: usize,
+}
+
+impl Store {
+    /// An empty store, of whoever the calling thread works for.
+    pub(crate) fn new(items: Items) -> Store {
+        Store {
+            items,
+            held: Holding::new(),
+            bytes: 0,
+        }
+    }
+
+    /// How many elements there are.
+    pub(crate) fn len(&self) -> usize {
+        self.items.len()
+    }
+
+    /// How many bytes they take.
+    pub(crate) fn bytes(&self) -> usize {
+        self.bytes
+    }
+
+    /// Adds an element, if there is memory for it.
+    pub(crate) fn push(&mut self, element: Element) -> Result<(), Refused> {
+        self.held.add(uncounted(&element))?;
+        self.bytes += bytes(&element);
+        self.items.push(element);
+        Ok(())
+    }
+
+    /// Takes the next element.
+    pub(crate) fn pop(&mut self) -> Option<Element> {
+        let element = self.items.pop()?;
+        self.held.sub(uncounted(&element));
+        self.bytes -= bytes(&element).min(self.bytes);
+        Some(element)
+    }
+
+    /// Puts elements back that were taken in this order: they have been here before.
+    pub(crate) fn restore(&mut self, elements: Vec<Element>) {
+        let back: usize = elements.iter().map(uncounted).sum();
+        self.held.set(self.held.bytes() + back);
+        self.bytes += elements.iter().map(bytes).sum::<usize>();
+        self.items.restore(elements);
+    }
+}
+
+fn uncounted(element: &Element) -> usize {
+    size_of::<Element>() + element.iter().map(Tensor::uncounted).sum::<usize>()
+}
+
+fn bytes(element: &Element) -> usize {
+    size_of::<Element>() + element.iter().map(Tensor::byte_len).sum::<usize>()
 }
 
 /// A binary heap that orders equal priorities as the standard library TensorFlow is built with

@@ -4,10 +4,10 @@
 //! order. What a partly served `DequeueMany` has taken goes back when the queue closes, but is lost
 //! when its step is cancelled, as in TensorFlow.
 
-use super::items::{Element, Heap, Items};
+use super::items::{Element, Heap, Items, Store};
 use super::wait::{Done, Ended, Waiting, tell};
 use downpour_graph::{Result, Status};
-use downpour_runtime::{Cancellation, Resource};
+use downpour_runtime::{Cancellation, Held, Resource};
 use downpour_tensor::{DType, PartialShape, Tensor};
 use parking_lot::Mutex;
 use std::collections::VecDeque;
@@ -89,7 +89,7 @@ enum Progress {
 }
 
 struct State {
-    items: Items,
+    items: Store,
     closed: bool,
     puts: Waiting<Put, Got>,
     takes: Waiting<Take, Got>,
@@ -108,6 +108,13 @@ impl Resource for Queue {
     fn type_name(&self) -> &'static str {
         QUEUE_TYPE
     }
+
+    fn held(&self) -> Option<Held> {
+        Some(Held {
+            kind: "queues",
+            bytes: self.state.try_lock()?.items.bytes(),
+        })
+    }
 }
 
 impl Queue {
@@ -118,7 +125,7 @@ impl Queue {
             Kind::Priority => Items::Priority(Heap::default()),
         };
         let state = State {
-            items,
+            items: Store::new(items),
             closed: false,
             puts: Waiting::default(),
             takes: Waiting::default(),
@@ -302,7 +309,18 @@ impl Queue {
         while state.items.len() < self.spec.capacity
             && let Some(element) = elements.pop_front()
         {
-            state.items.push(element);
+            if let Err(refused) = state.items.push(element) {
+                let what = format!(
+                    "OOM when enqueuing into {} '{}', which holds {} elements of {} bytes",
+                    self.spec.kind.base_name(),
+                    self.spec.name,
+                    state.items.len(),
+                    state.items.bytes()
+                );
+                return Progress::Complete(Err(Status::resource_exhausted(format!(
+                    "{what}: {refused}"
+                ))));
+            }
             progress = Progress::Some;
         }
         if elements.is_empty() {

@@ -152,7 +152,7 @@ fn deserialize(ctx: &mut OpContext<'_>, dtype: DType) -> Result<()> {
             input.shape()
         ));
     }
-    let limit = ctx.device().memory.max_tensor_bytes as u64;
+    let limit = ctx.device().room() as u64;
     let all: Vec<Tensor> = match input.dtype() {
         DType::String => {
             let strings = input.as_strings()?.iter();

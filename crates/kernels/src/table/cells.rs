@@ -13,6 +13,8 @@ pub(super) struct Rows {
     dtype: DType,
     width: usize,
     cells: Cells,
+    /// Bytes of strings in it.
+    text: usize,
 }
 
 #[derive(Clone)]
@@ -39,6 +41,17 @@ impl Rows {
             dtype,
             width,
             cells,
+            text: 0,
+        }
+    }
+
+    /// How much memory they take.
+    pub(super) fn bytes(&self) -> usize {
+        match &self.cells {
+            Cells::Plain(cells, _) => cells.len(),
+            Cells::Strings(cells) => self.text + size_of_val(&cells[..]),
+            Cells::Resources(cells) => size_of_val(&cells[..]),
+            Cells::Variants(cells) => size_of_val(&cells[..]),
         }
     }
 
@@ -58,6 +71,7 @@ impl Rows {
                 let row = from.as_strings()?.get(of..of + width).ok_or_else(outside)?;
                 grow(cells, to + width, &Bytes::new());
                 for (cell, value) in cells[to..].iter_mut().zip(row) {
+                    self.text = self.text + value.len() - cell.len();
                     *cell = Bytes::copy_from_slice(value);
                 }
             }

@@ -147,6 +147,15 @@ impl Dense {
         self.entries
     }
 
+    /// About how much memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        let keys = match &self.keys {
+            Stored::Ints(keys) => size_of_val(&keys[..]),
+            Stored::Strings(keys) => size_of_val(&keys[..]),
+        };
+        keys + self.values.bytes()
+    }
+
     fn width(&self) -> usize {
         self.spec.key_shape.num_elements()
     }

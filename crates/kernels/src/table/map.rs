@@ -17,7 +17,12 @@ pub(super) struct Map {
     free: Vec<usize>,
     /// Rows in use or free.
     made: usize,
+    /// Bytes of keys that are strings.
+    text: usize,
 }
+
+/// What an entry takes beside its key's text and its value.
+pub(super) const ENTRY: usize = 64;
 
 #[derive(Clone)]
 enum Index {
@@ -37,7 +42,13 @@ impl Map {
             rows: Rows::new(value_dtype, width, 0),
             free: Vec::new(),
             made: 0,
+            text: 0,
         }
+    }
+
+    /// About how much memory it takes.
+    pub(super) fn bytes(&self) -> usize {
+        self.made * ENTRY + self.text + self.rows.bytes()
     }
 
     pub(super) fn len(&self) -> usize {
@@ -120,6 +131,7 @@ impl Map {
                     let found = index.get(key).copied();
                     let at = place(found, i)?;
                     if found.is_none() {
+                        self.text += key.len();
                         index.insert(Bytes::copy_from_slice(key), at);
                     }
                 }
@@ -136,8 +148,12 @@ impl Map {
                     .extend(keys.iter().filter_map(|k| index.remove(k)));
             }
             (Keys::Strings(keys), Index::Strings(index)) => {
-                self.free
-                    .extend(keys.iter().filter_map(|k| index.remove(k)));
+                for key in keys.iter() {
+                    if let Some(at) = index.remove(key) {
+                        self.text -= key.len();
+                        self.free.push(at);
+                    }
+                }
             }
             _ => return Err(other_keys()),
         }

@@ -12,7 +12,8 @@ mod text_file;
 
 use dense::{Dense, Limit};
 use downpour_graph::{Result, Status};
-use downpour_runtime::{Registry, Resource};
+use downpour_runtime::{Held, Registry, Resource};
+use downpour_tensor::account::{Holding, Refused};
 use downpour_tensor::{DType, Shape, Tensor};
 use map::Map;
 use parking_lot::RwLock;
@@ -32,6 +33,7 @@ pub(crate) struct Table {
     key_shape: Shape,
     value_shape: Shape,
     body: Body,
+    held: Holding,
 }
 
 enum Body {
@@ -45,6 +47,13 @@ impl Resource for Table {
     fn type_name(&self) -> &'static str {
         TABLE_TYPE
     }
+
+    fn held(&self) -> Option<Held> {
+        Some(Held {
+            kind: "tables",
+            bytes: self.held.bytes(),
+        })
+    }
 }
 
 impl Table {
@@ -56,6 +65,7 @@ impl Table {
             key_shape: Shape::scalar(),
             value_shape: Shape::scalar(),
             body: Body::Fixed(RwLock::new((false, map))),
+            held: Holding::new(),
         }
     }
 
@@ -67,6 +77,7 @@ impl Table {
             key_shape: Shape::scalar(),
             value_shape,
             body: Body::Mutable(RwLock::new(map)),
+            held: Holding::new(),
         }
     }
 
@@ -79,6 +90,22 @@ impl Table {
             Body::Mutable(table) => table.read().len(),
             Body::Dense(table) => table.read().len(),
         }
+    }
+
+    /// Changes what the table holds; `more` is what that adds at most.
+    fn change<T>(
+        &self,
+        more: usize,
+        change: impl FnOnce() -> Result<T>,
+    ) -> Result<Result<T>, Refused> {
+        self.held.add(more)?;
+        let outcome = change();
+        self.held.set(match &self.body {
+            Body::Fixed(table) => table.read().1.bytes(),
+            Body::Mutable(table) => table.read().bytes(),
+            Body::Dense(table) => table.read().bytes(),
+        });
+        Ok(outcome)
     }
 
     /// Whether a table that is initialised once has been.

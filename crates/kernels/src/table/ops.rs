@@ -3,10 +3,11 @@
 use super::cells::element_text;
 use super::dense::{self, Dense};
 use super::text_file::{self, Spec};
-use super::{Body, TABLE_TYPE, Table};
+use super::{Body, TABLE_TYPE, Table, map};
 use crate::queue::door::{Anonymous, Home, Signature};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
+use downpour_tensor::account::Holding;
 use downpour_tensor::{DType, Shape, Tensor};
 use parking_lot::RwLock;
 use std::sync::Arc;
@@ -241,6 +242,7 @@ fn dense_table(b: &KernelBuilder<'_>) -> Result<Make> {
             key_shape,
             value_shape: value_shape.clone(),
             body: Body::Dense(RwLock::new(dense)),
+            held: Holding::new(),
         })
     }))
 }
@@ -277,7 +279,9 @@ fn initialize(b: &KernelBuilder<'_>) -> Result<Built> {
                 "Keys and values must have the same size {n} vs {m}"
             )));
         }
-        table.initialize_with(keys, values)
+        changed(ctx, &table, keys, values, || {
+            table.initialize_with(keys, values)
+        })
     })
 }
 
@@ -309,7 +313,9 @@ fn initialize_from_file(b: &KernelBuilder<'_>) -> Result<Built> {
                 )));
             }
         };
-        text_file::initialize(&table, ctx.device(), path, &spec)
+        let read = || text_file::initialize(&table, ctx.device(), path, &spec);
+        let refused = |e| ctx.device().exhausted("OOM when reading a table", &e);
+        table.change(0, read).map_err(refused)?
     })
 }
 
@@ -336,12 +342,32 @@ fn put(b: &KernelBuilder<'_>, how: Put) -> Result<Built> {
         let table = signature.access.of_ctx::<Table>(ctx)?;
         signature.check(&[table.key_dtype, table.value_dtype], &[])?;
         let (keys, values) = (ctx.input(1)?, ctx.input(2)?);
-        let limit = |dtype, shape: &Shape| ctx.check_alloc(dtype, shape);
-        match how {
+        // What a tensor may hold, or the table could never be exported. Whether there is room is asked of the table's account.
+        let device = ctx.device();
+        let limit = |dtype, shape: &Shape| device.memory.check(dtype, shape, &device.name);
+        changed(ctx, &table, keys, values, || match how {
             Put::Insert => table.insert(keys, values, &limit),
             Put::Import => table.import(keys, values, &limit),
-        }
+        })
     })
+}
+
+/// Changes a table by these keys and values, if there is memory for them.
+fn changed(
+    ctx: &OpContext<'_>,
+    table: &Table,
+    keys: &Tensor,
+    values: &Tensor,
+    change: impl FnOnce() -> Result<()>,
+) -> Result<()> {
+    let count = keys.num_elements();
+    let text = |t: &Tensor| t.byte_len() + t.as_strings().map_or(0, |s| size_of_val(s));
+    let more = count * map::ENTRY + text(keys) + text(values);
+    let changed = table.change(more, change);
+    changed.map_err(|refused| {
+        let what = format!("OOM when adding {count} keys to a table of {}", table.len());
+        ctx.device().exhausted(&what, &refused)
+    })?
 }
 
 fn remove(b: &KernelBuilder<'_>) -> Result<Built> {
@@ -349,7 +375,9 @@ fn remove(b: &KernelBuilder<'_>) -> Result<Built> {
     Built::costly(move |ctx| {
         let table = signature.access.of_ctx::<Table>(ctx)?;
         signature.check(&[table.key_dtype], &[])?;
-        table.remove(ctx.input(1)?)
+        let keys = ctx.input(1)?;
+        let refused = |e| ctx.device().exhausted("OOM when removing keys", &e);
+        table.change(0, || table.remove(keys)).map_err(refused)?
     })
 }
 

@@ -39,6 +39,7 @@ fn dense(buckets: i64, value_dtype: DType) -> Result<Table> {
         key_shape: Shape::scalar(),
         value_shape: Shape::scalar(),
         body: Body::Dense(RwLock::new(table)),
+        held: Holding::new(),
     })
 }
 

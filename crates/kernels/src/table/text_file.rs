@@ -81,7 +81,7 @@ struct Read {
 
 /// Reads lines up to the first that is wrong. An error at the very first is the outcome.
 fn read(table: &Table, device: &Device, path: &str, spec: &Spec) -> Result<Read> {
-    let limit = device.memory.max_tensor_bytes;
+    let limit = device.room();
     let mut file = ByteStream::open(storage(device), path, Compression::None, limit)?;
     let mut read = Read {
         keys: Column::new(table.key_dtype),

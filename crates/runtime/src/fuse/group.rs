@@ -76,11 +76,7 @@ impl Group {
             members.push(Member {
                 inputs: node.inputs.iter().map(operand).collect(),
                 kernel,
-                info: NodeInfo {
-                    name: node.name.clone(),
-                    node: node.clone(),
-                    input_names: input_names(graph, node),
-                },
+                info: NodeInfo::new(node, input_names(graph, node)),
             });
             for output in 0..node.output_types.len() as u32 {
                 slots.insert(Edge { node: *id, output }, free);

@@ -197,7 +197,7 @@ impl Reader {
 
     fn advance(&self, state: &mut State, want: &Want) -> Result<Outcome> {
         let mut records = Vec::new();
-        let (wanted, limit) = (want.up_to.unwrap_or(1), want.device.memory.max_tensor_bytes);
+        let (wanted, limit) = (want.up_to.unwrap_or(1), want.device.room());
         let mut bytes = 0usize;
         while records.len() < wanted {
             let Some(source) = &mut state.source else {

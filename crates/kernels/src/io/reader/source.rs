@@ -57,7 +57,7 @@ pub(super) enum Source {
 
 impl Source {
     pub(super) fn open(spec: &Spec, work: &Bytes, device: &Arc<Device>) -> Result<Source> {
-        let limit = device.memory.max_tensor_bytes;
+        let limit = device.room();
         let stream =
             |compression| ByteStream::open(storage(device), path(work)?, compression, limit);
         let opened = match spec {

@@ -119,7 +119,7 @@ fn forward_in<T: Element + Tiled>(
 ) -> Result<Tensor> {
     let (x, filter) = (x.as_slice::<T>()?, filter.as_slice::<T>()?);
     let room = ctx.vec::<T>(&shape)?;
-    let limit = ctx.device().memory.max_tensor_bytes;
+    let limit = ctx.device().room();
     if shape.num_elements() == 0 {
         return Ok(Tensor::from_vec(room, shape)?);
     }
@@ -181,7 +181,7 @@ fn backprop_input(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
         if checked.num_elements() == 0 {
             Tensor::from_vec(room, checked)?
         } else {
-            let limit = ctx.device().memory.max_tensor_bytes;
+            let limit = ctx.device().room();
             let (filter, dy) = (filter.as_slice::<T>()?, dy.as_slice::<T>()?);
             // SAFETY: the classes of pixels cover the input, and each is set.
             unsafe {
@@ -244,7 +244,7 @@ fn filter_in<T: Element + Tiled + Arithmetic>(
     if shape.num_elements() == 0 {
         return Ok(Tensor::from_vec(room, shape)?);
     }
-    let limit = ctx.device().memory.max_tensor_bytes;
+    let limit = ctx.device().room();
     let (x, dy) = (x.as_slice::<T>()?, dy.as_slice::<T>()?);
     // SAFETY: the first part's sum covers the whole filter and is set.
     unsafe { in_parts(room, shape, |out| backward::filter(g, x, dy, out, limit)) }

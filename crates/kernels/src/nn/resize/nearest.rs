@@ -3,6 +3,7 @@
 use super::{Mapping, Sizes, four, positive, two};
 use crate::nn::bias::Sum;
 use crate::nn::float::{compute_type, narrow, widen};
+use crate::room::filled;
 use crate::types::{REALS, with_type};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};
@@ -18,6 +19,9 @@ pub(crate) fn register(r: &mut Registry) {
         Built::costly(move |ctx| backward(ctx, m))
     });
 }
+
+/// Elements below which resizing is not worth splitting.
+const GRAIN: usize = 16 << 10;
 
 /// The pixel of the smaller or larger image that each of `output` pixels takes.
 fn nearest(m: Mapping, input: usize, output: usize) -> Vec<usize> {
@@ -46,15 +50,17 @@ fn forward(ctx: &mut OpContext<'_>, m: Mapping) -> Result<()> {
     let (ys, xs) = (nearest(m, h, oh), nearest(m, w, ow));
     let out = with_type!(image.dtype(), T in reals => {
         let from = image.as_slice::<T>()?;
-        let mut to = Vec::with_capacity(shape.num_elements());
-        for b in 0..n {
-            for y in &ys {
-                for x in &xs {
-                    let at = ((b * h + y) * w + x) * c;
-                    to.extend_from_slice(&from[at..at + c]);
+        let (total, row) = (n * oh * ow * c, ow * c);
+        let to = filled(Vec::new(), total, row, GRAIN / row + 1, |first, to| {
+            for line in first..first + to.missing() / row {
+                let start = (line / oh * h + ys[line % oh]) * w * c;
+                let line = &from[start..start + w * c];
+                match c {
+                    1 => to.extend(xs.iter().map(|&x| line[x])),
+                    _ => xs.iter().for_each(|x| to.extend_from_slice(&line[x * c..(x + 1) * c])),
                 }
             }
-        }
+        });
         Tensor::from_vec(to, shape)?
     });
     ctx.set_output(0, out);

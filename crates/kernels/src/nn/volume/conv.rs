@@ -155,7 +155,7 @@ impl<T: Tiled> Product<'_, T> {
 
 /// Refuses filters that become too large as panels, taken as doubles.
 fn check_panels(ctx: &OpContext<'_>, count: usize, depth: usize, cols: usize) -> Result<()> {
-    Panels::<f64>::check(count, depth, cols, ctx.device().memory.max_tensor_bytes)
+    Panels::<f64>::check(count, depth, cols, ctx.device().room())
 }
 
 fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
