@@ -134,6 +134,9 @@ impl Grid {
             self.low
         } else if zero > self.high {
             self.high
+        } else if zero.is_nan() {
+            // What the conversion of NaN to 16 bits gives.
+            0.0
         } else {
             zero.round()
         };
@@ -148,9 +151,11 @@ impl Grid {
         }
     }
 
-    /// As `nudge`, nothing where both ends are zero.
+    /// As `nudge`, nothing where both ends are zero, or as close to it as makes no difference to a
+    /// processor that flushes denormals.
     fn of(self, min: f32, max: f32) -> Option<Nudged> {
-        (min != 0.0 || max != 0.0).then(|| self.nudge(min, max))
+        let is_zero = |v: f32| v == 0.0 || v.is_subnormal();
+        (!is_zero(min) || !is_zero(max)).then(|| self.nudge(min, max))
     }
 }
 
@@ -166,7 +171,9 @@ struct Nudged {
 
 impl Nudged {
     fn round(&self, v: f32) -> f32 {
-        let cut = v.min(self.max).max(self.min);
+        // In comparisons that leave a NaN, and what is compared with one, as it is.
+        let cut = if self.max < v { self.max } else { v };
+        let cut = if cut < self.min { self.min } else { cut };
         ((cut - self.min) * self.inverse - self.zero + 0.5).floor() * self.scale
     }
 }
@@ -174,9 +181,9 @@ impl Nudged {
 fn range(attrs: &Attrs) -> Result<(f32, f32)> {
     let (min, max) = (attrs.float("min")?, attrs.float("max")?);
     if !(min < max) {
-        return invalid(format!(
-            "min has to be smaller than max, was: {min} >= {max}"
-        ));
+        // C's spelling of NaN.
+        let text = format!("min has to be smaller than max, was: {min} >= {max}");
+        return invalid(text.replace("NaN", "nan"));
     }
     Ok((min, max))
 }
@@ -238,9 +245,10 @@ fn pass_inside(
     parallel_ranges(g.make_mut::<f32>()?, 1, GRAIN, |first, rows| {
         for (i, g) in rows.iter_mut().enumerate() {
             let v = x[first + i];
-            // A channel without a range passes everything.
+            // A channel without a range passes everything. Nothing is cut by multiplication: what
+            // is not finite stays so.
             if nudged(first + i).is_some_and(|n| !(v >= n.min && v <= n.max)) {
-                *g = 0.0;
+                *g *= 0.0;
             }
         }
     });
@@ -259,11 +267,9 @@ fn outside(
     for (i, (&g, &v)) in pairs.enumerate() {
         let channel = i % depth.max(1);
         let Some(n) = nudged(channel) else { continue };
-        if v < n.min {
-            sums[channel].0 += f64::from(g);
-        } else if v > n.max {
-            sums[channel].1 += f64::from(g);
-        }
+        let share = |counts: bool| f64::from(g * if counts { 1.0 } else { 0.0 });
+        sums[channel].0 += share(v < n.min);
+        sums[channel].1 += share(v > n.max);
     }
     Ok(sums.iter().map(|s| (s.0 as f32, s.1 as f32)).collect())
 }
