@@ -151,11 +151,9 @@ impl Grid {
         }
     }
 
-    /// As `nudge`, nothing where both ends are zero, or as close to it as makes no difference to a
-    /// processor that flushes denormals.
+    /// As `nudge`, nothing where both ends are zero.
     fn of(self, min: f32, max: f32) -> Option<Nudged> {
-        let is_zero = |v: f32| v == 0.0 || v.is_subnormal();
-        (!is_zero(min) || !is_zero(max)).then(|| self.nudge(min, max))
+        (normal(min) != 0.0 || normal(max) != 0.0).then(|| self.nudge(min, max))
     }
 }
 
@@ -176,6 +174,11 @@ impl Nudged {
         let cut = if cut < self.min { self.min } else { cut };
         ((cut - self.min) * self.inverse - self.zero + 0.5).floor() * self.scale
     }
+}
+
+/// A number as a processor compares it that flushes denormals.
+fn normal(v: f32) -> f32 {
+    if v.is_subnormal() { 0.0 } else { v }
 }
 
 fn range(attrs: &Attrs) -> Result<(f32, f32)> {
@@ -244,7 +247,7 @@ fn pass_inside(
     let x = x.as_slice::<f32>()?;
     parallel_ranges(g.make_mut::<f32>()?, 1, GRAIN, |first, rows| {
         for (i, g) in rows.iter_mut().enumerate() {
-            let v = x[first + i];
+            let v = normal(x[first + i]);
             // A channel without a range passes everything. Nothing is cut by multiplication: what
             // is not finite stays so.
             if nudged(first + i).is_some_and(|n| !(v >= n.min && v <= n.max)) {
@@ -266,7 +269,9 @@ fn outside(
     let pairs = g.as_slice::<f32>()?.iter().zip(x.as_slice::<f32>()?);
     for (i, (&g, &v)) in pairs.enumerate() {
         let channel = i % depth.max(1);
-        let Some(n) = nudged(channel) else { continue };
+        let (Some(n), v) = (nudged(channel), normal(v)) else {
+            continue;
+        };
         let share = |counts: bool| f64::from(g * if counts { 1.0 } else { 0.0 });
         sums[channel].0 += share(v < n.min);
         sums[channel].1 += share(v > n.max);
