@@ -378,3 +378,23 @@ def takes_in_order():
 
 
 waiting("ConditionalAccumulator/takes_in_order", takes_in_order)
+
+
+def waiting(op, **more):
+    """An op on a queue of one element, with a time limit."""
+    q = pair(**more)
+    full, many = [inp([1.0, 2.0]), inp(3)], [inp([[1.0, 2.0]]), inp([3])]
+    return q, full, many
+
+
+for limit in (-1, 0, 1, 1000, -2):
+    for name, build in dict(
+            enqueue=lambda q, full, many, t: raw.QueueEnqueueV2(handle=q, components=full, timeout_ms=t),
+            enqueue_many=lambda q, full, many, t: raw.QueueEnqueueManyV2(handle=q, components=many, timeout_ms=t),
+            dequeue=lambda q, full, many, t: list(raw.QueueDequeueV2(handle=q, component_types=[F, I], timeout_ms=t)),
+            dequeue_many=lambda q, full, many, t: list(raw.QueueDequeueManyV2(handle=q, n=inp(1), component_types=[F, I], timeout_ms=t)),
+            dequeue_up_to=lambda q, full, many, t: list(raw.QueueDequeueUpToV2(handle=q, n=inp(1), component_types=[F, I], timeout_ms=t))).items():
+        def limited(build=build, limit=limit):
+            q, full, many = waiting(build)
+            return steps(put(q, inp([4.0, 5.0]), inp(6)), build(q, full, many, limit), raw.QueueSizeV2(handle=q))
+        case("timeout/%s_%d" % (name, limit), limited)

@@ -140,6 +140,14 @@ for it in INTS:
 for splits in ([1, 5], [0, 6], [0, 4], [0, 3, 2, 5], [0], []):
     case("StringNGrams/bad_%s" % splits, lambda splits=splits: list(raw.StringNGrams(
         data=inp(["a", "b", "c", "d", "e"]), data_splits=inp(splits, tf.int64), separator="|", ngram_widths=[2], left_pad="L", right_pad="R", pad_width=-1, preserve_short_sequences=False)))
+for what, data, splits in [("no_splits", ["a", "b"], []), ("nothing", [], []), ("no_data", [], [0]), ("no_rows", ["a"], [0]), ("empty_rows", [], [0, 0, 0]), ("negative", ["a"], [-1, 1]),
+                           ("splits_matrix", ["a", "b"], [[0, 2]]), ("data_matrix", [["a", "b"]], [0, 2]), ("data_scalar", "a", [0, 1]), ("splits_scalar", ["a"], 0)]:
+    for it in (tf.int32, tf.int64):
+        case("StringNGrams/%s_%s" % (what, short(it)), lambda data=data, splits=splits, it=it: list(raw.StringNGrams(
+            data=inp(data, tf.string), data_splits=inp(splits, it), separator="|", ngram_widths=[1, 2], left_pad="L", right_pad="R", pad_width=-1, preserve_short_sequences=False)))
+for widths in ([], [0], [-1], [1, 0], [5]):
+    case("StringNGrams/widths_%s" % widths, lambda widths=widths: list(raw.StringNGrams(
+        data=inp(["a", "b", "c"]), data_splits=inp([0, 1, 3], tf.int64), separator="|", ngram_widths=widths, left_pad="", right_pad="", pad_width=-1, preserve_short_sequences=False)))
 FAULTY = as_bytes(["aé", b"\xff\xfea", "", "\U0001f600x", b"\xe2\x82", b"a\x01\x00b", b"\xed\xa0\x80", b"\xc0\x80", b"\xf0\x9f\x98", b"\xf4\x90\x80\x80", b"\xe2a\x82"])
 for errors in ("replace", "ignore", "strict"):
     for encoding in ("UTF-8", "UTF-16-BE", "UTF-32-BE", "US-ASCII", "ISO-8859-1", "utf-16-le", "UTF-16", "bogus"):

@@ -67,3 +67,27 @@ for name, shape in [("mono", (3, 50)), ("stereo", (2, 40, 2)), ("one_frame", (1,
     summary("AudioSummaryV2/" + name, lambda shape=shape: raw.AudioSummaryV2(tag=inp("a"), tensor=inp(rnd(shape, lo=-1, hi=1)), sample_rate=inp(8000.0), max_outputs=2))
 case("AudioSummaryV2/rank", lambda: raw.AudioSummaryV2(tag=inp("a"), tensor=inp(rnd((5,))), sample_rate=inp(8000.0)))
 case("AudioSummaryV2/rate", lambda: raw.AudioSummaryV2(tag=inp("a"), tensor=inp(rnd((1, 5))), sample_rate=inp(0.0)))
+
+
+def serialized(name, build, **kw):
+    """The very bytes: nothing in these messages is left to the writer's choice."""
+    case(name, build, **kw)
+
+
+METADATA = tf.SummaryMetadata(plugin_data=tf.SummaryMetadata.PluginData(plugin_name="scalars", content=b"\x01\x02"), display_name="shown", summary_description="what").SerializeToString()
+for what, tag, metadata in [("plain", "t", b""), ("metadata", "t", METADATA), ("empty_tag", "", METADATA), ("garbage", "t", b"\xff\xff\xff"), ("bytes_tag", b"\xff\xfe", b""), ("unknown_field", "t", b"\x98\x06\x07"),
+                            ("tag_vector", ["t"], b""), ("tags", ["t", "u"], b""), ("metadata_vector", "t", [b""]), ("tag_none", [], b"")]:
+    for kind, value in [("f32", np.array([[1.5, 2]], np.float32)), ("string", np.array([b"a", b"\xff"], object)), ("empty", np.zeros((0, 3), np.float32)), ("scalar", np.int64(-3))]:
+        serialized("TensorSummaryV2/bytes_%s_%s" % (what, kind), lambda tag=tag, metadata=metadata, value=value: raw.TensorSummaryV2(
+            tag=inp(tag, tf.string), tensor=inp(value), serialized_summary_metadata=inp(metadata, tf.string)))
+for what, options in dict(plain={}, described=dict(description="d", labels=["x", "y"], display_name="n"), json=dict(description='{"a": 1}'), bytes=dict(description=b"\xff")).items():
+    serialized("TensorSummary/bytes_" + what, lambda options=options: raw.TensorSummary(tensor=inp([1.0, 2.0]), name="scope/node", **options))
+for what, tags, values in [("vector", ["a", "b/c"], [1.5, -2.0]), ("matrix", [["a"], ["b"]], [[1.0], [2.0]]), ("empty", [], []), ("same", ["a", "a"], [1.0, 2.0]), ("bytes", [b"\xff"], [1.0]), ("empty_tag", "", 0.0),
+                           ("zero", "a", 0.0), ("nan", "a", np.nan), ("one_each", ["a"], 1.0), ("broadcast", "a", [1.0])]:
+    serialized("ScalarSummary/bytes_" + what, lambda tags=tags, values=values: raw.ScalarSummary(tags=inp(tags, tf.string), values=inp(values, tf.float32)))
+for what, tag, values in [("bytes", b"\xff", [1.0]), ("empty_tag", "", [1.0]), ("tag_vector", ["a"], [1.0]), ("none", "a", []), ("plain", "a", [1.0, 2.0, -4.0])]:
+    serialized("HistogramSummary/bytes_" + what, lambda tag=tag, values=values: raw.HistogramSummary(tag=inp(tag, tf.string), values=inp(values, tf.float32)))
+for what, inputs in [("none", [b""]), ("unknown", [b"\x98\x06\x07"]), ("vector", [[b"", b""]]), ("cut", [b"\x0a\x08\x0a\x01"])]:
+    serialized("MergeSummary/bytes_" + what, lambda inputs=inputs: raw.MergeSummary(inputs=[inp(i, tf.string) for i in inputs]))
+serialized("python/bytes", lambda: [tf.summary.scalar("loss", inp(0.25, shape=[]), family="f"), tf.summary.text("note", inp(["hello"])), tf.summary.tensor_summary("ts", const([[1, 2], [3, 4]])),
+                                    tf.summary.tensor_summary("ts2", const([1.0]), summary_description="d", display_name="n")])

@@ -17,6 +17,15 @@ for name in BESSEL:
         case("%s/far_%s" % (op, short(t)), lambda op=op, t=t, low=low: [
             getattr(raw, op)(x=inp(rnd((20,), t, low, 8), t)), getattr(raw, op)(x=inp(rnd((20,), t, 20, 60), t)),
             getattr(raw, op)(x=inp(rnd((0, 2), t), t)), getattr(raw, op)(x=inp([np.nan], t))], **loose(t))
+EDGES = [0.0, -0.0, -1.0, -0.3, -5.5, -1e-3, 1e-3, 1e-10, 1e-20, 1e-30, 1e-37, 1e-45, 0.5, 1.0, 2.0, 3.0, 5.0, 8.0, 10.0, 25.0, 80.0, 90.0, 120.0, 700.0, 720.0, 1e3,
+         1e4, 1e5, 1e6, 1e8, -1e8, 1e10, 1e20, 1e30, 3e38, np.inf, -np.inf, np.nan]
+for name in BESSEL:
+    for t in FLOATS:
+        extra = [1e-300, 5e-324, 1e300, 1.7e308, -1e300] if t == tf.float64 else []
+        case("Bessel%s/edges_%s" % (name, short(t)), lambda name=name, t=t, extra=extra: getattr(raw, "Bessel" + name)(x=inp(EDGES + extra, t)), **loose(t))
+    for t in (tf.float16, tf.bfloat16):
+        case("Bessel%s/edges_%s" % (name, short(t)), lambda name=name, t=t: getattr(raw, "Bessel" + name)(x=inp([0.0, -1.0, 1e-4, 0.5, 3.0, 20.0, 300.0, np.inf, -np.inf, np.nan], t)))
+
 for t in FLOATS:
     case("IgammaGradA/" + short(t), lambda t=t: raw.IgammaGradA(
         a=inp(rnd((9,), t, 0.2, 5), t), x=inp(rnd((9,), t, 0.1, 6), t)), rtol=1e-4, atol=1e-6)

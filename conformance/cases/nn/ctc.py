@@ -24,6 +24,9 @@ for what, more in dict(rank=dict(x=np.zeros((7, 3), np.float32)), time=dict(time
                        label=dict(labels=[0, -1, 1, 3, 2, 2]), after=dict(labels=[4, 1, 1, 3, 2, 2]), columns=dict(places=[[0]] * 6),
                        batch=dict(batch=0, lengths=(), places=np.zeros((0, 2)), labels=[])).items():
     case("CTCLoss/bad_" + what, lambda more=more: loss(**more))
+for what, more in dict(one=dict(classes=1, labels=[0] * 6), one_unlabelled=dict(classes=1, places=np.zeros((0, 2)), labels=[]), two=dict(classes=2, labels=[0] * 6),
+                       one_ignored=dict(classes=1, labels=[0] * 6, ignore_longer_outputs_than_inputs=True), one_short=dict(classes=1, labels=[0] * 6, lengths=(7, 1, 0))).items():
+    case("CTCLoss/classes_" + what, lambda more=more: loss(**more), rtol=1e-4, atol=1e-5)
 
 for t in (tf.float32, tf.float64):
     for merge in (True, False):

@@ -39,6 +39,27 @@ for a, lo, hi in [((2, 3), (2,), (3,)), ((2, 3), (3,), (2,)), ((2, 3), (), (3,))
     case("FakeQuantWithMinMaxVarsPerChannel/shapes_%s_%s_%s" % (a, lo, hi), lambda a=a, lo=lo, hi=hi: raw.FakeQuantWithMinMaxVarsPerChannel(
         inputs=inp(rnd(a)), min=inp(rnd(lo, lo=-3, hi=-1)), max=inp(rnd(hi, lo=1, hi=3))))
 
+SPECIAL = [np.nan, np.inf, -np.inf, 0.0, -0.0, 1e-40, 3e38, -3e38, 1.0, -1.0, 0.3]
+for low, high in [(-6.0, 6.0), (0.0, 6.0), (-np.inf, np.inf), (0.0, np.inf), (-np.inf, 0.0), (-3e38, 3e38), (-1e-40, 1e-40), (np.nan, 1.0), (-1.0, np.nan), (np.nan, np.nan),
+                  (1.0, 1.0), (-1.0, -1.0), (2.0, -2.0), (np.inf, np.inf)]:
+    def ends(low=low, high=high):
+        return dict(min=inp(low), max=inp(high))
+    def each(low=low, high=high):
+        return dict(min=inp([low, -1.0, low]), max=inp([high, 1.0, high]))
+    s = "special_%s_%s" % (low, high)
+    case("FakeQuantWithMinMaxArgs/" + s, lambda low=low, high=high: raw.FakeQuantWithMinMaxArgs(inputs=inp(SPECIAL), min=low, max=high))
+    case("FakeQuantWithMinMaxArgsGradient/" + s, lambda low=low, high=high: raw.FakeQuantWithMinMaxArgsGradient(
+        gradients=inp(rnd((11,))), inputs=inp(SPECIAL), min=low, max=high))
+    case("FakeQuantWithMinMaxVars/" + s, lambda e=ends: raw.FakeQuantWithMinMaxVars(inputs=inp(SPECIAL), **e()))
+    case("FakeQuantWithMinMaxVarsGradient/" + s, lambda e=ends: list(raw.FakeQuantWithMinMaxVarsGradient(gradients=inp(rnd((11,))), inputs=inp(SPECIAL), **e())))
+    case("FakeQuantWithMinMaxVarsGradient/gradients_" + s, lambda e=ends: list(raw.FakeQuantWithMinMaxVarsGradient(gradients=inp(SPECIAL), inputs=inp(rnd((11,), lo=-9, hi=9)), **e())))
+    rows = [[v] * 3 for v in SPECIAL]
+    case("FakeQuantWithMinMaxVarsPerChannel/" + s, lambda e=each, rows=rows: raw.FakeQuantWithMinMaxVarsPerChannel(inputs=inp(rows), **e()))
+    case("FakeQuantWithMinMaxVarsPerChannelGradient/" + s, lambda e=each, rows=rows: list(raw.FakeQuantWithMinMaxVarsPerChannelGradient(
+        gradients=inp(rnd((11, 3))), inputs=inp(rows), **e())))
+    case("FakeQuantWithMinMaxVarsPerChannelGradient/gradients_" + s, lambda e=each, rows=rows: list(raw.FakeQuantWithMinMaxVarsPerChannelGradient(
+        gradients=inp(rows), inputs=inp(rnd((11, 3), lo=-9, hi=9)), **e())))
+
 for t in (tf.float32, tf.float64, tf.float16):
     for signed in (True, False):
         for bits in (2, 8, 20):

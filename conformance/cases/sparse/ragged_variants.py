@@ -59,3 +59,19 @@ def mapped():
 
 
 case("RaggedTensorToVariant/map_fn", mapped)
+
+
+def splits_of(outer, inner, batched, ix=tf.int64):
+    encoded = raw.RaggedTensorToVariant(rt_nested_splits=[inp(s, ix) for s in (outer, inner) if s is not None], rt_dense_values=inp(rnd((7, 2))), batched_input=batched)
+    rank = 2 if inner is not None else 1
+    splits, values = raw.RaggedTensorFromVariant(encoded_ragged=encoded, input_ragged_rank=-1 if batched else rank, output_ragged_rank=rank, Tvalues=tf.float32, Tsplits=ix)
+    return [tf.shape(encoded), values] + list(splits)
+
+
+GOOD = [0, 2, 2, 5, 7]
+for batched in (True, False):
+    for what, outer, inner in [("start", [1, 3], GOOD), ("beyond", [0, 1, 9], GOOD), ("short", [0, 1, 3], GOOD), ("down", [0, 3, 1, 4], GOOD), ("negative", [0, -1, 4], GOOD), ("none", [], GOOD),
+                               ("scalar", 0, GOOD), ("matrix", [[0, 4]], GOOD), ("no_rows", [0], GOOD), ("inner_start", [0, 4], [1, 2, 2, 5, 7]), ("inner_beyond", [0, 4], [0, 2, 2, 5, 8]),
+                               ("inner_short", [0, 4], [0, 2, 2, 5, 6]), ("inner_down", [0, 4], [0, 5, 2, 5, 7]), ("inner_negative", [0, 4], [0, 2, -2, 5, 7]), ("inner_none", [0, 4], []),
+                               ("inner_scalar", [0, 4], 7), ("one_beyond", [0, 8], None), ("one_down", [0, 5, 2, 7], None), ("one_start", [2, 7], None), ("one_none", [], None), ("one_single", [7], None)]:
+        case("RaggedTensorToVariant/bad_%s_%s" % (what, batched), lambda outer=outer, inner=inner, batched=batched: splits_of(outer, inner, batched))

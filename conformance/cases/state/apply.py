@@ -15,9 +15,9 @@ SCALARS = dict(lr=0.1, alpha=0.3, beta1=0.9, beta2=0.99, beta1_power=0.81, beta2
 FLAGS = ("use_nesterov", "update_slots", "multiply_linear_by_lr")
 
 
-def slot(kind, name, shape, t, static=True):
-    """A variable for one slot argument, initialised to values every update accepts."""
-    value = inp(rnd(shape, t, 0.5, 2), t)
+def slot(kind, name, shape, t, static=True, value=None):
+    """A variable for one slot argument, initialised to values every update accepts unless one is given."""
+    value = inp(rnd(shape, t, 0.5, 2) if value is None else value, t)
     known = tf.TensorShape(shape if static else None)
     if kind == "resource":
         h = raw.VarHandleOp(dtype=t, shape=known, shared_name=name, name=name)
@@ -28,7 +28,7 @@ def slot(kind, name, shape, t, static=True):
     return v
 
 
-def build(op, t, shape=(4, 3), indices=(2, 0), index_type=tf.int32, change=None, uninitialized=None, runs=2, **attrs):
+def build(op, t, shape=(4, 3), indices=(2, 0), index_type=tf.int32, change=None, uninitialized=None, runs=2, step=None, **attrs):
     """The op on fresh slots, then every slot's value. `change` replaces one input's value or shape."""
     args, slots = {}, []
     is_resource = op.startswith("Resource")
@@ -45,7 +45,7 @@ def build(op, t, shape=(4, 3), indices=(2, 0), index_type=tf.int32, change=None,
         elif a.name == "indices":
             args[a.name] = inp(change.get("indices", list(indices)), index_type)
         elif a.name == "global_step":
-            args[a.name] = inp(change.get("global_step", 3), tf.int64)
+            args[a.name] = inp(change.get("global_step", 3), tf.int64) if step is None else step
         elif a.name in ("grad", "delta"):
             rows = len(indices) if "Sparse" in op else shape[0]
             args[a.name] = inp(rnd(change.get(a.name, (rows,) + tuple(shape[1:])), t, -1, 1), t)
@@ -109,3 +109,49 @@ for op in [o for o in OPS if "Proximal" in o]:
 for op in [o for o in OPS if "AdagradDA" in o]:
     case("%s/no_l1" % op, lambda op=op: build(op, tf.float32, change=dict(l1=0.0)))
     case("%s/step_vector" % op, lambda op=op: build(op, tf.float32, change=dict(global_step=[3]), runs=1))
+    # The sums, the variable and the step of both signs: the answer is recomputed from the step alone.
+    for step in (0, 1, 2, 1000, -4, 1 << 40):
+        case("%s/step_%d" % (op, step), lambda op=op, step=step: build(op, tf.float32, change=dict(global_step=step)), rtol=2e-5, atol=2e-6)
+        case("%s/step_%d_f64" % (op, step), lambda op=op, step=step: build(op, tf.float64, change=dict(global_step=step), indices=(1, 1, 3)))
+
+    def changing(op=op):
+        """Three updates, each at a step of its own."""
+        step = inp(3, tf.int64)
+        update, reads = build(op, tf.float32, runs=1, step=step)
+        return steps(*[(update, {step: n}) for n in (1, 7, 2)], reads)
+    case("%s/step_changes" % op, changing, rtol=2e-5, atol=2e-6)
+
+SPECIAL = [float("nan"), float("inf"), -float("inf"), 0.0, 1.0, -2.0]
+
+
+def special(op, **change):
+    """Every special value in the variable, in each slot and in the gradient, one of them at a time."""
+    out = []
+    names = [a.name for a in op_def_registry.get(op).input_arg if a.is_ref or a.type == tf.resource.as_datatype_enum] + ["grad"]
+    for which in names:
+        args, slots = {}, []
+        is_resource = op.startswith("Resource")
+        for a in op_def_registry.get(op).input_arg:
+            values = SPECIAL if a.name == which else [0.5, 1.5, 0.7, 2.0, 0.3, 1.1]
+            if a.name in names[:-1]:
+                args[a.name] = slot("resource" if is_resource else "ref", "%s_%s" % (which, a.name), (6, 1), tf.float32, value=[[v] for v in values])
+                slots.append(args[a.name])
+            elif a.name == "indices":
+                args[a.name] = inp([0, 1, 2, 3, 4, 5])
+            elif a.name == "grad":
+                args[a.name] = inp([[v] for v in values])
+            elif a.name == "global_step":
+                args[a.name] = inp(3, tf.int64)
+            else:
+                args[a.name] = inp(change.get(a.name, SCALARS[a.name]))
+        out.append(getattr(raw, op)(**args))
+        out.append([raw.ReadVariableOp(resource=s, dtype=tf.float32) if is_resource else raw.Identity(input=s) for s in slots])
+    return steps(*out)
+
+
+for op in OPS:
+    if any(word in op for word in ("Ftrl", "AdagradDA", "Proximal", "Adam", "AdaMax", "Sign")) and "GradientDescent" not in op:
+        case("%s/special" % op, lambda op=op: special(op))
+    if "Ftrl" in op:
+        case("%s/special_power" % op, lambda op=op: special(op, lr_power=-0.3))
+        case("%s/special_l1" % op, lambda op=op: special(op, l1=0.0))

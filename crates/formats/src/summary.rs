@@ -7,6 +7,7 @@ use downpour_tensor::Tensor;
 use downpour_wire::proto::{self, SummaryMetadata, TensorProto, summary};
 use downpour_wire::{encode_shape, encode_tensor};
 use prost::Message;
+use prost::encoding::{DecodeContext, WireType, decode_key, encode_key, encode_varint, skip_field};
 
 /// What one entry of a summary shows.
 #[derive(Debug, Clone)]
@@ -45,8 +46,8 @@ pub enum SummaryContent {
 /// One entry of a summary.
 #[derive(Debug, Clone)]
 pub struct SummaryValue {
-    /// Tag, empty for `TensorSummary`.
-    pub tag: String,
+    /// Tag, empty for `TensorSummary`. Not always text: the ops that write summaries do not look.
+    pub tag: Bytes,
     /// Node that made it; only `TensorSummary` says.
     pub node_name: String,
     /// A serialised `SummaryMetadata`, if there is to be one. What does not parse counts as empty.
@@ -57,7 +58,7 @@ pub struct SummaryValue {
 
 impl SummaryValue {
     /// An entry with a tag and no metadata.
-    pub fn new(tag: String, content: SummaryContent) -> SummaryValue {
+    pub fn new(tag: Bytes, content: SummaryContent) -> SummaryValue {
         SummaryValue {
             tag,
             node_name: String::new(),
@@ -69,20 +70,44 @@ impl SummaryValue {
 
 /// A serialised `Summary` of `values`. Only tensors of variants cannot be encoded.
 pub fn encode_summary(values: Vec<SummaryValue>) -> Result<Vec<u8>> {
-    let value = values
-        .into_iter()
-        .map(to_proto)
-        .collect::<Result<Vec<_>>>()?;
-    Ok(proto::Summary { value }.encode_to_vec())
+    let mut out = Vec::new();
+    for value in values {
+        put(&mut out, VALUES, &encode_value(value)?);
+    }
+    Ok(out)
 }
 
-/// The tags in a serialised `Summary`, or `None` if it does not parse.
-pub fn summary_tags(bytes: &[u8]) -> Option<Vec<String>> {
+/// The values of a serialised `Summary`: the tags, and the message without what else it holds.
+/// `None` if it does not parse.
+pub fn summary_values(bytes: &[u8]) -> Option<(Vec<String>, Vec<u8>)> {
     let summary = proto::Summary::decode(bytes).ok()?;
-    Some(summary.value.into_iter().map(|v| v.tag).collect())
+    let (mut rest, mut values) = (bytes, Vec::with_capacity(bytes.len()));
+    while !rest.is_empty() {
+        let field = rest;
+        let (number, kind) = decode_key(&mut rest).ok()?;
+        skip_field(kind, number, &mut rest, DecodeContext::default()).ok()?;
+        if number == VALUES {
+            values.extend_from_slice(&field[..field.len() - rest.len()]);
+        }
+    }
+    Some((summary.value.into_iter().map(|v| v.tag).collect(), values))
 }
 
-fn to_proto(value: SummaryValue) -> Result<summary::Value> {
+/// Numbers of the fields that are written one by one.
+const VALUES: u32 = 1;
+const TAG: u32 = 1;
+const NODE_NAME: u32 = 7;
+const METADATA: u32 = 9;
+
+fn put(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
+    encode_key(field, WireType::LengthDelimited, out);
+    encode_varint(bytes.len() as u64, out);
+    out.extend_from_slice(bytes);
+}
+
+/// One `Summary.Value`, its fields in the order of their numbers as TensorFlow writes them. The
+/// generated code would put `node_name` after the tensor, and take no tag that is not UTF-8.
+fn encode_value(value: SummaryValue) -> Result<Vec<u8>> {
     use summary::value::Value;
     let content = match value.content {
         SummaryContent::Scalar(v) => Value::SimpleValue(v),
@@ -112,13 +137,31 @@ fn to_proto(value: SummaryValue) -> Result<summary::Value> {
         }),
         SummaryContent::Tensor(t) => Value::Tensor(tensor_proto(&t)?),
     };
-    let parse = |bytes: Bytes| SummaryMetadata::decode(bytes).unwrap_or_default();
-    Ok(summary::Value {
-        tag: value.tag,
-        node_name: value.node_name,
-        metadata: value.metadata.map(parse),
+    let is_tensor = matches!(content, Value::Tensor(_));
+    let content = summary::Value {
         value: Some(content),
-    })
+        ..Default::default()
+    }
+    .encode_to_vec();
+    let mut out = Vec::with_capacity(content.len() + value.tag.len() + 16);
+    if !value.tag.is_empty() {
+        put(&mut out, TAG, &value.tag);
+    }
+    if !is_tensor {
+        out.extend_from_slice(&content);
+    }
+    if !value.node_name.is_empty() {
+        put(&mut out, NODE_NAME, value.node_name.as_bytes());
+    }
+    if is_tensor {
+        out.extend_from_slice(&content);
+    }
+    if let Some(metadata) = value.metadata {
+        // Fields this program does not know are kept.
+        let parses = SummaryMetadata::decode(metadata.clone()).is_ok();
+        put(&mut out, METADATA, if parses { &metadata } else { b"" });
+    }
+    Ok(out)
 }
 
 /// Numbers as raw content, strings in the field that every reader of summaries knows.
@@ -144,8 +187,10 @@ mod tests {
         let bytes = encode_summary(vec![value(1.5), value(0.0)]).unwrap();
         let expect = b"\x0a\x08\x0a\x01a\x15\0\0\xc0\x3f\x0a\x08\x0a\x01a\x15\0\0\0\0";
         assert_eq!(bytes, expect);
-        assert_eq!(summary_tags(&bytes).unwrap(), ["a", "a"]);
-        assert!(summary_tags(b"bogus").is_none());
+        let with_more = [&bytes[..], b"\x98\x06\x07"].concat();
+        let (tags, values) = summary_values(&with_more).unwrap();
+        assert_eq!((tags, values), (vec!["a".into(), "a".into()], bytes));
+        assert!(summary_values(b"bogus").is_none());
     }
 
     #[test]
@@ -156,12 +201,21 @@ mod tests {
             metadata: Some(Bytes::from_static(b"bogus")),
             content: SummaryContent::Tensor(Tensor::string(Bytes::from_static(b"x"))),
         };
-        let bytes = encode_summary(vec![value]).unwrap();
+        let bytes = encode_summary(vec![value.clone()]).unwrap();
         let parsed = proto::Summary::decode(bytes.as_slice()).unwrap();
         assert_eq!(parsed.value[0].metadata, Some(SummaryMetadata::default()));
         let Some(summary::value::Value::Tensor(t)) = &parsed.value[0].value else {
             panic!("no tensor: {parsed:?}");
         };
         assert_eq!(t.string_val, ["x"]);
+        // A node's name comes before the tensor; bytes that are no text stay what they are.
+        let named = SummaryValue {
+            tag: Bytes::from_static(b"\xff"),
+            node_name: "n".into(),
+            metadata: Some(Bytes::from_static(b"\x98\x06\x07")),
+            ..value
+        };
+        let expect = b"\x0a\x14\x0a\x01\xff:\x01nB\x07\x08\x07\x12\0B\x01xJ\x03\x98\x06\x07";
+        assert_eq!(encode_summary(vec![named]).unwrap(), expect);
     }
 }

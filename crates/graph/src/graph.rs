@@ -3,6 +3,7 @@
 //! Node ids are positions and never change: a session's graph only grows.
 
 use crate::print::attr_kind;
+use crate::removed;
 use crate::{
     AttrDef, AttrList, AttrValue, Attrs, FunctionDef, Functions, GraphDef, NodeDef, OpDef, Result,
     Status, Versions, find_op, is_valid_node_name, parse_endpoint,
@@ -146,6 +147,10 @@ impl Graph {
                 .or_else(|| self.by_name.get(name))
                 .copied()
         };
+        if base > 0 {
+            let mut ops = def.nodes.iter().map(|n| n.op.as_str());
+            ops.try_for_each(|op| removed::check(op, def.versions.producer))?;
+        }
         let mut added = Vec::with_capacity(def.nodes.len());
         let mut resolver = Resolver::default();
         for node in def.nodes {

@@ -14,6 +14,7 @@ mod names;
 mod op_def;
 mod op_table;
 mod print;
+mod removed;
 mod rules;
 mod status;
 

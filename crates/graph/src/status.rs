@@ -150,8 +150,12 @@ impl From<downpour_tensor::ShapeError> for Status {
 }
 
 impl From<downpour_tensor::TensorError> for Status {
-    /// A kernel that asked for the wrong type or length: its graph was checked, so this is ours.
+    /// A kernel that asked for the wrong type or length: its graph was checked, so this is ours. That
+    /// an input is a scalar no graph promises.
     fn from(e: downpour_tensor::TensorError) -> Status {
-        Status::internal(e.to_string())
+        match e {
+            downpour_tensor::TensorError::NotScalar(_) => Status::invalid_argument(e.to_string()),
+            _ => Status::internal(e.to_string()),
+        }
     }
 }

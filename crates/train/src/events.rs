@@ -58,7 +58,7 @@ impl Events {
     /// Writes a number.
     pub fn scalar(&self, step: i64, tag: &str, value: f32) -> Result<()> {
         let content = SummaryContent::Scalar(value);
-        let summary = encode_summary(vec![SummaryValue::new(tag.to_owned(), content)])?;
+        let summary = encode_summary(vec![SummaryValue::new(tag.to_owned().into(), content)])?;
         self.writer.lock().write_summary(seconds(), step, &summary)
     }
 

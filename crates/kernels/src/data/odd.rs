@@ -422,11 +422,6 @@ impl Stream for SlidingStream {
 
 fn matching_files(ctx: &mut OpContext<'_>) -> Result<Dataset> {
     let patterns = ctx.input(0)?;
-    if patterns.rank() > 1 {
-        return Err(Status::invalid_argument(
-            "`patterns` must be a scalar or a vector.",
-        ));
-    }
     let spec = Spec {
         types: vec![DType::String],
         shapes: vec![PartialShape::from_dims([])],
@@ -482,7 +477,13 @@ impl Stream for MatchingFilesStream {
 
 fn rebatch(ctx: &mut OpContext<'_>) -> Result<Dataset> {
     let input = define::input(ctx, 0)?;
-    let sizes = define::ints(ctx, 1, "batch_sizes")?;
+    let sizes = ctx.input(1)?;
+    if sizes.rank() > 1 {
+        return Err(Status::invalid_argument(
+            "`batch_sizes` must be a scalar or a vector.",
+        ));
+    }
+    let sizes = crate::args::ints(sizes)?;
     let drop_rest = define::boolean(ctx, 2, "drop_remainder")?;
     let mut checked = Vec::with_capacity(sizes.len());
     for size in sizes {

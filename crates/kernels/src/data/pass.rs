@@ -13,7 +13,14 @@ pub(super) fn register(r: &mut Registry) {
     r.add("RewriteDataset", |_| same("Rewrite"));
     r.add("FinalizeDataset", |_| same("Finalize"));
     r.add("ModelDataset", |_| same("Model"));
-    r.add("OptimizeDataset", |_| same("Optimize"));
+    r.add("OptimizeDataset", |_| {
+        define::dataset(move |ctx| {
+            if ctx.input(1)?.rank() != 1 {
+                return Err(Status::invalid_argument("optimizations must be a vector"));
+            }
+            pass("Optimize", define::input(ctx, 0)?)
+        })
+    });
     r.add("OptimizeDatasetV2", |_| same("OptimizeV2"));
     for op in ["AssertNextDataset", "ExperimentalAssertNextDataset"] {
         r.add(op, |_| define::dataset(assert_next));

@@ -334,9 +334,7 @@ fn insert_many(b: &KernelBuilder<'_>) -> Result<Built> {
 fn take_many(b: &KernelBuilder<'_>) -> Result<Built> {
     let signature = Signature::new(b, BARRIER_TYPE);
     let fewer = b.attrs().bool("allow_small_batch")?;
-    if b.attrs().int("timeout_ms")? != -1 {
-        return Err(Status::invalid_argument("Timeout not supported yet."));
-    }
+    super::ops::refuse_timeout(b)?;
     Built::waiting(move |op| {
         let ready = signature.access.of_op::<Barrier>(&op).and_then(|barrier| {
             let n = number(&op)?;

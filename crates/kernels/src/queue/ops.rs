@@ -238,7 +238,16 @@ fn queue(b: &KernelBuilder<'_>, kind: Kind) -> Result<Built> {
     })
 }
 
+/// TensorFlow declares a limit and serves none.
+pub(super) fn refuse_timeout(b: &KernelBuilder<'_>) -> Result<()> {
+    match b.attrs().int("timeout_ms")? {
+        -1 => Ok(()),
+        _ => Err(Status::invalid_argument("Timeout not supported yet.")),
+    }
+}
+
 fn enqueue(b: &KernelBuilder<'_>, many: bool) -> Result<Built> {
+    refuse_timeout(b)?;
     let signature = Signature::new(b, QUEUE_TYPE);
     Built::waiting(move |mut op| {
         let ready = signature.access.of_op::<Queue>(&op).and_then(|queue| {
@@ -329,6 +338,7 @@ enum Batch {
 }
 
 fn dequeue(b: &KernelBuilder<'_>, batch: Batch) -> Result<Built> {
+    refuse_timeout(b)?;
     let signature = Signature::new(b, QUEUE_TYPE);
     Built::waiting(move |op| {
         let ready = signature.access.of_op::<Queue>(&op).and_then(|queue| {

@@ -83,7 +83,8 @@ fn counted<T: Weight>(items: &Items, limits: Limits) -> Result<[Tensor; 3]> {
     let mut counts: BTreeMap<(usize, i64), T> = BTreeMap::new();
     let mut largest = -1;
     for (i, (&value, &row)) in items.values.iter().zip(&items.rows).enumerate() {
-        if limits.max > 0 && value >= limits.max {
+        // Only a negative limit means none; zero leaves nothing.
+        if limits.max >= 0 && value >= limits.max {
             continue;
         }
         largest = largest.max(value);
@@ -95,7 +96,7 @@ fn counted<T: Weight>(items: &Items, limits: Limits) -> Result<[Tensor; 3]> {
         };
     }
     let size = match limits.max {
-        max if max > 0 => max,
+        max if max >= 0 => max,
         _ => limits.min.max(largest.saturating_add(1)),
     };
     let n = counts.len();

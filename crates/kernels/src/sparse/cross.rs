@@ -317,6 +317,7 @@ fn cross(b: &KernelBuilder<'_>) -> Result<Built> {
 
 fn hashed(ctx: &mut OpContext<'_>, n: usize) -> Result<()> {
     let last = ctx.num_inputs();
+    let columns = columns(ctx, n, 3)?;
     let buckets = ctx.input(last - 3)?.scalar_value::<i64>()?;
     let strong = ctx.input(last - 2)?.scalar_value::<bool>()?;
     let salt = ctx.input(last - 1)?;
@@ -326,7 +327,6 @@ fn hashed(ctx: &mut OpContext<'_>, n: usize) -> Result<()> {
             salt.num_elements()
         ));
     };
-    let columns = columns(ctx, n, 3)?;
     check_room(ctx, &columns)?;
     let hash = |bytes: &[u8]| match strong {
         true => sip_hash(key0 as u64, key1 as u64, bytes),

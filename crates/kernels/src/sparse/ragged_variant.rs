@@ -69,16 +69,13 @@ fn to_variant(ctx: &mut OpContext<'_>, batched: bool) -> Result<()> {
     let rank = ctx.num_inputs() - 1;
     let mut splits = Vec::with_capacity(rank);
     for i in 0..rank {
-        let t = ctx.take(i)?;
-        if t.rank() != 1 {
-            return invalid("Requires nested_row_splits[i].NumElements() > 0");
-        }
-        splits.push(t);
+        splits.push(ctx.take(i)?);
     }
     let ragged = Ragged {
         splits,
         values: ctx.take(rank)?,
     };
+    verify(&ragged)?;
     if !batched {
         ctx.set_output(0, Tensor::variant(Variant::new(ragged)));
         return Ok(());
@@ -87,6 +84,44 @@ fn to_variant(ctx: &mut OpContext<'_>, batched: bool) -> Result<()> {
     let n = parts.len();
     let parts = parts.into_iter().map(Variant::new).collect();
     ctx.set_output(0, Tensor::variants(parts, [n])?);
+    Ok(())
+}
+
+/// Refuses splits that do not divide what is below them, the innermost first.
+fn verify(ragged: &Ragged) -> Result<()> {
+    let mut below = ragged.values.dims().first().map(|&n| n as i64);
+    for splits in ragged.splits.iter().rev() {
+        let bad = |text: String| invalid(format!("Invalid ragged splits: {text}"));
+        if splits.rank() != 1 {
+            return bad(format!(
+                "ragged splits must be rank 1 but is rank {}",
+                splits.rank()
+            ));
+        }
+        let values = ints(splits)?;
+        let (Some(&first), Some(&last)) = (values.first(), values.last()) else {
+            return bad("ragged splits must have at least one splits, but is empty".into());
+        };
+        if first != 0 {
+            return bad(format!(
+                "first element of ragged splits  must be 0 but is {first}"
+            ));
+        }
+        if let Some(i) = (1..values.len()).find(|&i| values[i] < values[i - 1]) {
+            return bad(format!(
+                "ragged splits must be monotonically increasing, but ragged_splits[{i}]={} is smaller than row_splits[{}]={}",
+                values[i],
+                i - 1,
+                values[i - 1]
+            ));
+        }
+        if let Some(below) = below.filter(|&n| n != last) {
+            return bad(format!(
+                "last element of ragged splits must be the number of ragged values({below}) but is {last}"
+            ));
+        }
+        below = Some(values.len() as i64 - 1);
+    }
     Ok(())
 }
 

@@ -145,6 +145,13 @@ fn segment_join(b: &KernelBuilder<'_>) -> Result<Built> {
         if ids.rank() == 0 {
             return Err(Status::invalid_argument("Segment_id cannot have rank 0"));
         }
+        if ids.rank() > input.rank() {
+            return Err(Status::out_of_range(format!(
+                "Invalid segment_id rank {} for input with {} dimension(s)",
+                ids.rank(),
+                input.rank()
+            )));
+        }
         for (rank, &d) in ids.dims().iter().enumerate() {
             let have = input.dims().get(rank).copied();
             if have != Some(d) {

@@ -54,6 +54,13 @@ impl NGrams {
             return Ok(());
         }
         check_splits(&rows, words.len() as i64)?;
+        if words.is_empty() {
+            // Rows without words give n-grams of pads only where some other row has words.
+            let none = int_tensor(splits.dtype(), vec![0; rows.len()], splits.shape().clone())?;
+            ctx.set_output(0, Tensor::strings(Vec::new(), [0])?);
+            ctx.set_output(1, none);
+            return Ok(());
+        }
         let mut grams = Vec::new();
         let mut ends = vec![0i64];
         let mut budget = Budget { ctx, bytes: 0 };

@@ -25,15 +25,16 @@ fn scalar(ctx: &OpContext<'_>, i: usize, message: &str) -> Result<Bytes> {
     }
 }
 
-/// A tag as text; bytes that are none are replaced.
+/// A tag as text for a message; bytes that are none are replaced.
 fn text(bytes: &[u8]) -> String {
     String::from_utf8_lossy(bytes).into_owned()
 }
 
 /// The tag of output number `i` of at most `most`: numbered only if there may be several.
-fn numbered(tag: &[u8], kind: &str, i: usize, most: i64) -> String {
-    match most {
-        ..=1 => format!("{}/{kind}", text(tag)),
-        _ => format!("{}/{kind}/{i}", text(tag)),
-    }
+fn numbered(tag: &[u8], kind: &str, i: usize, most: i64) -> Bytes {
+    let end = match most {
+        ..=1 => format!("/{kind}"),
+        _ => format!("/{kind}/{i}"),
+    };
+    [tag, end.as_bytes()].concat().into()
 }

@@ -1,6 +1,7 @@
 //! `TensorSummary` and `TensorSummaryV2`.
 
-use super::{scalar, text};
+use super::scalar;
+use bytes::Bytes;
 use downpour_formats::summary::{SummaryContent, SummaryValue, encode_summary};
 use downpour_graph::Result;
 use downpour_runtime::{Built, OpContext, Registry};
@@ -35,7 +36,7 @@ pub(super) fn register(r: &mut Registry) {
 /// The old form carries the node's name; its other attributes are for readers of the graph.
 fn by_node(ctx: &mut OpContext<'_>) -> Result<()> {
     let value = SummaryValue {
-        tag: String::new(),
+        tag: Bytes::new(),
         node_name: ctx.name().to_owned(),
         metadata: None,
         content: SummaryContent::Tensor(ctx.input(0)?.clone()),
@@ -49,7 +50,7 @@ fn by_tag(ctx: &mut OpContext<'_>) -> Result<()> {
     let tag = scalar(ctx, 0, "tag must be scalar")?;
     let metadata = scalar(ctx, 2, "serialized_summary_metadata must be scalar")?;
     let value = SummaryValue {
-        tag: text(&tag),
+        tag,
         node_name: String::new(),
         metadata: Some(metadata),
         content: SummaryContent::Tensor(ctx.input(1)?.clone()),

@@ -3,7 +3,7 @@
 use super::{scalar, text};
 use crate::types::{REALS, with_type};
 use downpour_formats::histogram::Histogram;
-use downpour_formats::summary::{SummaryContent, SummaryValue, encode_summary, summary_tags};
+use downpour_formats::summary::{SummaryContent, SummaryValue, encode_summary, summary_values};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};
 use downpour_tensor::{DType, Tensor};
@@ -54,7 +54,7 @@ fn scalar_summary(ctx: &mut OpContext<'_>) -> Result<()> {
     let mut entries = Vec::with_capacity(names.len());
     let mut names = names.iter();
     doubles(values, |v| {
-        let tag = names.next().map_or_else(String::new, |t| text(t));
+        let tag = names.next().cloned().unwrap_or_default();
         entries.push(SummaryValue::new(tag, SummaryContent::Scalar(v as f32)));
         Ok(())
     })?;
@@ -82,7 +82,7 @@ fn histogram_summary(ctx: &mut OpContext<'_>) -> Result<()> {
         histogram.add(v);
         Ok(())
     })?;
-    let value = SummaryValue::new(text(&tag), SummaryContent::Histogram(histogram));
+    let value = SummaryValue::new(tag, SummaryContent::Histogram(histogram));
     let bytes = encode_summary(vec![value])?;
     ctx.set_output(0, Tensor::string(bytes));
     Ok(())
@@ -94,7 +94,7 @@ fn merge_summary(ctx: &mut OpContext<'_>) -> Result<()> {
     let mut seen = HashSet::new();
     for input in ctx.inputs(0..ctx.num_inputs())? {
         for summary in input.as_strings()? {
-            let tags = summary_tags(summary).ok_or_else(|| {
+            let (tags, values) = summary_values(summary).ok_or_else(|| {
                 Status::invalid_argument("Could not parse one of the summary inputs")
             })?;
             for tag in tags.into_iter().filter(|t| !t.is_empty()) {
@@ -105,7 +105,7 @@ fn merge_summary(ctx: &mut OpContext<'_>) -> Result<()> {
                 }
                 seen.insert(tag);
             }
-            merged.extend_from_slice(summary);
+            merged.extend_from_slice(&values);
         }
     }
     ctx.set_output(0, Tensor::string(merged));

@@ -240,6 +240,11 @@ impl Entry {
         for u in steps.saturating_sub(2)..steps {
             beta[(time - 1) * steps + u] = 0.0;
         }
+        if steps == 1 && time > 1 {
+            // Nothing but blanks: TensorFlow starts two places of the last step, and the second,
+            // which such a path lacks, is that of the step before. Its losses show it.
+            beta[time - 2] = 0.0;
+        }
         for t in (0..time - 1).rev() {
             for u in (0..steps).filter(|&u| reachable(u, t)) {
                 let after = |u: usize| beta[(t + 1) * steps + u] + y[(t + 1) * classes + path[u]];
@@ -250,7 +255,7 @@ impl Entry {
                 if u + 2 < steps && path[u] != blank && skips(u) {
                     sum = log_add(sum, after(u + 2));
                 }
-                beta[t * steps + u] = sum;
+                beta[t * steps + u] = log_add(beta[t * steps + u], sum);
             }
         }
         let total = (0..steps).fold(none, |s, u| log_add(s, alpha[u] + beta[u]));

@@ -332,19 +332,28 @@ fn gradient(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
 
 fn second(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     let g = check(ctx, p, true)?;
-    let (x, grad) = (ctx.take(0)?, ctx.take(2)?);
+    let (x, pooled, grad) = (ctx.take(0)?, ctx.take(1)?, ctx.take(2)?);
     let (a, b) = (g.image_in(), g.image_out());
     let mut out = ctx.zeros(x.dtype(), &Shape::from(g.out_dims()))?;
     with_type!(x.dtype(), T in reals => {
-        let (x, grad) = (x.as_slice::<T>()?, grad.as_slice::<T>()?);
+        let (x, pooled) = (x.as_slice::<T>()?, pooled.as_slice::<T>()?);
+        let grad = grad.as_slice::<T>()?;
         parallel_ranges(out.make_mut::<T>()?, b, g.grain(), |first, images| {
             for (i, to) in images.chunks_mut(b.max(1)).enumerate() {
                 let at = (first + i) * a;
                 let (x, grad) = (&x[at..at + a], &grad[at..at + a]);
+                let pooled = &pooled[(first + i) * b..(first + i + 1) * b];
                 g.windows(|o, ys, xs| {
                     for ch in 0..g.channels {
-                        if let Some(i) = first_largest(&g, x, &ys, &xs, ch) {
-                            to[o * g.channels + ch] = grad[i];
+                        // What was pooled is looked up, not searched for: nothing is found where
+                        // the caller gave something else.
+                        let place = o * g.channels + ch;
+                        let window = ys.clone().flat_map(|y| xs.clone().map(move |x| (y, x)));
+                        let found = window
+                            .map(|(y, x)| (y * g.w.input + x) * g.channels + ch)
+                            .find(|&i| x[i] == pooled[place]);
+                        if let Some(i) = found {
+                            to[place] = grad[i];
                         }
                     }
                 });

@@ -134,6 +134,9 @@ impl Grid {
             self.low
         } else if zero > self.high {
             self.high
+        } else if zero.is_nan() {
+            // What the conversion of NaN to 16 bits gives.
+            0.0
         } else {
             zero.round()
         };
@@ -150,7 +153,7 @@ impl Grid {
 
     /// As `nudge`, nothing where both ends are zero.
     fn of(self, min: f32, max: f32) -> Option<Nudged> {
-        (min != 0.0 || max != 0.0).then(|| self.nudge(min, max))
+        (normal(min) != 0.0 || normal(max) != 0.0).then(|| self.nudge(min, max))
     }
 }
 
@@ -166,17 +169,24 @@ struct Nudged {
 
 impl Nudged {
     fn round(&self, v: f32) -> f32 {
-        let cut = v.min(self.max).max(self.min);
+        // In comparisons that leave a NaN, and what is compared with one, as it is.
+        let cut = if self.max < v { self.max } else { v };
+        let cut = if cut < self.min { self.min } else { cut };
         ((cut - self.min) * self.inverse - self.zero + 0.5).floor() * self.scale
     }
+}
+
+/// A number as a processor compares it that flushes denormals.
+fn normal(v: f32) -> f32 {
+    if v.is_subnormal() { 0.0 } else { v }
 }
 
 fn range(attrs: &Attrs) -> Result<(f32, f32)> {
     let (min, max) = (attrs.float("min")?, attrs.float("max")?);
     if !(min < max) {
-        return invalid(format!(
-            "min has to be smaller than max, was: {min} >= {max}"
-        ));
+        // C's spelling of NaN.
+        let text = format!("min has to be smaller than max, was: {min} >= {max}");
+        return invalid(text.replace("NaN", "nan"));
     }
     Ok((min, max))
 }
@@ -237,10 +247,11 @@ fn pass_inside(
     let x = x.as_slice::<f32>()?;
     parallel_ranges(g.make_mut::<f32>()?, 1, GRAIN, |first, rows| {
         for (i, g) in rows.iter_mut().enumerate() {
-            let v = x[first + i];
-            // A channel without a range passes everything.
+            let v = normal(x[first + i]);
+            // A channel without a range passes everything. Nothing is cut by multiplication: what
+            // is not finite stays so.
             if nudged(first + i).is_some_and(|n| !(v >= n.min && v <= n.max)) {
-                *g = 0.0;
+                *g *= 0.0;
             }
         }
     });
@@ -258,12 +269,12 @@ fn outside(
     let pairs = g.as_slice::<f32>()?.iter().zip(x.as_slice::<f32>()?);
     for (i, (&g, &v)) in pairs.enumerate() {
         let channel = i % depth.max(1);
-        let Some(n) = nudged(channel) else { continue };
-        if v < n.min {
-            sums[channel].0 += f64::from(g);
-        } else if v > n.max {
-            sums[channel].1 += f64::from(g);
-        }
+        let (Some(n), v) = (nudged(channel), normal(v)) else {
+            continue;
+        };
+        let share = |counts: bool| f64::from(g * if counts { 1.0 } else { 0.0 });
+        sums[channel].0 += share(v < n.min);
+        sums[channel].1 += share(v > n.max);
     }
     Ok(sums.iter().map(|s| (s.0 as f32, s.1 as f32)).collect())
 }

@@ -25,12 +25,12 @@ const SPARSE: &[Check] = &[
 
 #[rustfmt::skip]
 pub(super) fn register(r: &mut Registry) {
-    add!(r, ["ApplyAdagradDA", "ResourceApplyAdagradDA"], wide dense, DENSE, adagrad_da);
+    add!(r, ["ApplyAdagradDA", "ResourceApplyAdagradDA"], wide dense, DENSE, dense);
     add!(r, ["SparseApplyAdagradDA", "ResourceSparseApplyAdagradDA"],
-        wide sparse, SPARSE, adagrad_da);
+        wide sparse, SPARSE, sparse);
 }
 
-fn adagrad_da<T: Real>(a: &mut Application<'_>) -> Result<()> {
+fn dense<T: Real>(a: &mut Application<'_>) -> Result<()> {
     let (lr, l1, l2) = (
         a.scalar::<T>("lr")?,
         a.scalar::<T>("l1")?,
@@ -45,6 +45,27 @@ fn adagrad_da<T: Real>(a: &mut Application<'_>) -> Result<()> {
             sum
         };
         let v = lr * T::of(-1.0) * pull / (l2 * (step * lr) + squares.sqrt());
+        [v, sum, squares]
+    })
+}
+
+/// The sparse update divides by the step where the dense one multiplies, which tells at steps that
+/// are zero or negative.
+fn sparse<T: Real>(a: &mut Application<'_>) -> Result<()> {
+    let (lr, l1, l2) = (
+        a.scalar::<T>("lr")?,
+        a.scalar::<T>("l1")?,
+        a.scalar::<T>("l2")?,
+    );
+    let step = T::of_int(a.scalar::<i64>("global_step")?);
+    a.run3(|[_, sum, squares]: [T; 3], g| {
+        let (sum, squares) = (sum + g, squares + g.square());
+        let pull = if l1 > T::of(0.0) {
+            sum.sign() * (sum.abs() / step - l1).max(T::of(0.0))
+        } else {
+            sum / step
+        };
+        let v = T::of(-1.0) * pull / (l2 + squares.sqrt() / (step * lr));
         [v, sum, squares]
     })
 }

@@ -68,22 +68,58 @@ const SPARSE_V2: &[Check] = &[
 
 #[rustfmt::skip]
 pub(super) fn register(r: &mut Registry) {
-    add!(r, ["ApplyFtrl", "ResourceApplyFtrl"], floats dense, DENSE, first);
-    add!(r, ["ApplyFtrlV2", "ResourceApplyFtrlV2"], floats dense, DENSE_V2, second);
-    add!(r, ["SparseApplyFtrl", "ResourceSparseApplyFtrl"], floats sparse, SPARSE, first);
-    add!(r, ["SparseApplyFtrlV2", "ResourceSparseApplyFtrlV2"], floats sparse, SPARSE_V2, second);
+    add!(r, ["ApplyFtrl", "ResourceApplyFtrl"], floats dense, DENSE, dense_first);
+    add!(r, ["ApplyFtrlV2", "ResourceApplyFtrlV2"], floats dense, DENSE_V2, dense_second);
+    add!(r, ["SparseApplyFtrl", "ResourceSparseApplyFtrl"], floats sparse, SPARSE, sparse_first);
+    add!(r, ["SparseApplyFtrlV2", "ResourceSparseApplyFtrlV2"], floats sparse, SPARSE_V2, sparse_second);
 }
 
-fn first<T: Real>(a: &mut Application<'_>) -> Result<()> {
-    ftrl::<T>(a, None)
+fn dense_first<T: Real>(a: &mut Application<'_>) -> Result<()> {
+    ftrl::<T>(a, None, zero_inside)
 }
 
-fn second<T: Real>(a: &mut Application<'_>) -> Result<()> {
+fn dense_second<T: Real>(a: &mut Application<'_>) -> Result<()> {
     let shrinkage = a.scalar::<T>("l2_shrinkage")?;
-    ftrl::<T>(a, Some(shrinkage))
+    ftrl::<T>(a, Some(shrinkage), zero_inside)
 }
 
-fn ftrl<T: Real>(a: &mut Application<'_>, shrinkage: Option<T>) -> Result<()> {
+fn sparse_first<T: Real>(a: &mut Application<'_>) -> Result<()> {
+    ftrl::<T>(a, None, past_limit)
+}
+
+fn sparse_second<T: Real>(a: &mut Application<'_>) -> Result<()> {
+    let shrinkage = a.scalar::<T>("l2_shrinkage")?;
+    ftrl::<T>(a, Some(shrinkage), past_limit)
+}
+
+/// How far `linear` goes past ±l1, over `quadratic`, as the dense update has it: zero where the
+/// comparison does not hold, so for NaN too.
+fn zero_inside<T: Real>(linear: T, l1: T, quadratic: T) -> T {
+    if linear.abs() > l1 {
+        (l1 * linear.sign() - linear) / quadratic
+    } else {
+        T::of(0.0)
+    }
+}
+
+/// The same as the sparse update has it: by subtraction, which keeps NaN, also a `quadratic`'s.
+fn past_limit<T: Real>(linear: T, l1: T, quadratic: T) -> T {
+    let low = l1 * T::of(-1.0);
+    let cut = if linear > l1 {
+        l1
+    } else if linear < low {
+        low
+    } else {
+        linear
+    };
+    (cut - linear) / quadratic
+}
+
+fn ftrl<T: Real>(
+    a: &mut Application<'_>,
+    shrinkage: Option<T>,
+    shrink: fn(T, T, T) -> T,
+) -> Result<()> {
     let (lr, l1, l2) = (
         a.scalar::<T>("lr")?,
         a.scalar::<T>("l1")?,
@@ -112,11 +148,6 @@ fn ftrl<T: Real>(a: &mut Application<'_>, shrinkage: Option<T>) -> Result<()> {
         } else {
             raise(new) / lr + two * l2
         };
-        let v = if linear.abs() > l1 {
-            (l1 * linear.sign() - linear) / quadratic
-        } else {
-            T::of(0.0)
-        };
-        [v, new, linear]
+        [shrink(linear, l1, quadratic), new, linear]
     })
 }
