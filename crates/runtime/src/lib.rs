@@ -16,6 +16,7 @@ mod frame;
 mod function;
 mod fuse;
 mod history;
+mod host;
 mod kernel;
 mod plan;
 mod registry;
@@ -37,6 +38,7 @@ pub use function::{
 };
 pub use fuse::{Arithmetic, Around, Finder, Quick, Shortcut};
 pub use history::{STALENESS_FROM, Staleness, StalenessCounts, StalenessFacts};
+pub use host::Host;
 pub use kernel::{AsyncKernel, AsyncOp, Built, Kernel, KernelBuilder, NodeInfo, OpContext, Value};
 pub use plan::{CompileEnv, KernelCache, Plan};
 pub use registry::{Factory, Registration, Registry};
