@@ -176,3 +176,9 @@ case("Fingerprint/method", lambda: raw.Fingerprint(data=inp([1.0]), method=inp("
 case("Fingerprint/method_rank", lambda: raw.Fingerprint(data=inp([1.0]), method=inp(["farmhash64"])))
 case("UnicodeTranscode/control_elided", lambda: [raw.UnicodeTranscode(
     input=inp([b"a\x00\xffb\x1f"]), input_encoding="UTF-8", output_encoding="UTF-8", errors=e, replace_control_characters=True) for e in ("ignore", "replace")])
+
+# Every code point where the script changes would be a long list: one of each block of 64, and what is no code point.
+for name, first, last in (("basic", 0, 0x3000), ("han", 0x3000, 0x20000), ("beyond", 0x20000, 0x110000)):
+    case("UnicodeScript/" + name, lambda first=first, last=last: raw.UnicodeScript(input=inp(np.arange(first, last, 7 if first else 1), tf.int32)))
+case("UnicodeScript/none", lambda: raw.UnicodeScript(input=inp([-1, -2**31, 0x110000, 2**31 - 1, 0x10FFFF, 0xD800, 0xDFFF], tf.int32)))
+case("UnicodeScript/shapes", lambda: (raw.UnicodeScript(input=inp(65, tf.int32)), raw.UnicodeScript(input=inp(np.zeros((2, 0), np.int32))), raw.UnicodeScript(input=inp([[65, 945], [1488, 20013]], tf.int32))))

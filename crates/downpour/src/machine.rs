@@ -20,6 +20,15 @@ pub(crate) fn now_ns() -> i64 {
         .unwrap_or(0)
 }
 
+/// The machine's name.
+pub(crate) fn host_name() -> String {
+    let name = std::fs::read_to_string("/proc/sys/kernel/hostname").unwrap_or_default();
+    match name.trim() {
+        "" => "localhost".to_owned(),
+        name => name.to_owned(),
+    }
+}
+
 /// Bytes of physical memory that this process may use, or a guess.
 pub(crate) fn memory_bytes() -> usize {
     const GUESS: usize = 4 << 30;

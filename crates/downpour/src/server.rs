@@ -8,7 +8,7 @@ use downpour_net::{
     ClusterError, ClusterSpec, Control, Gate, Health, Lanes, Limits, Listener, Methods, Peers,
     Transport,
 };
-use downpour_runtime::{Console, Device, Extensions, MemoryBudget, Registry, Timer};
+use downpour_runtime::{Console, Device, Extensions, Host, MemoryBudget, Registry, Timer};
 use downpour_wire::Budget;
 use downpour_worker::{Worker, WorkerConfig, WorkerShell};
 use std::future::Future;
@@ -154,6 +154,10 @@ impl Server {
         if let Some(console) = config.console {
             extensions.insert(console);
         }
+        extensions.insert(Host {
+            name: machine::host_name(),
+            now_ns: machine::now_ns,
+        });
         let clock = tokio::runtime::Handle::current();
         extensions.insert(Timer::new(move |delay, job| {
             clock.spawn(async move {

@@ -14,6 +14,21 @@ pub fn deterministic(options: &[u8]) -> Option<bool> {
     found
 }
 
+/// `distribute_options.auto_shard_policy` of a serialized `tf.data.Options`, if it is set.
+pub fn auto_shard_policy(options: &[u8]) -> Option<i64> {
+    let mut found = None;
+    fields(options, |field| {
+        if let Field::Bytes(2, distribute) = field {
+            let _ = fields(distribute, |field| {
+                if let Field::Number(1, value) = field {
+                    found = Some(i64::from(value as i32));
+                }
+            });
+        }
+    })?;
+    found
+}
+
 /// `name` (field 1 of a serialized `Metadata`), if it is set.
 pub fn metadata_name(metadata: &[u8]) -> Option<String> {
     let mut found = None;
@@ -63,6 +78,10 @@ mod tests {
         assert_eq!(deterministic(b"\x08\x01"), Some(true));
         assert_eq!(deterministic(b""), None);
         assert_eq!(deterministic(b"\x12\xff"), None);
+        assert_eq!(auto_shard_policy(b"\x12\x02\x08\x02"), Some(2));
+        let off = b"\x12\x0b\x08\xff\xff\xff\xff\xff\xff\xff\xff\xff\x01";
+        assert_eq!(auto_shard_policy(off), Some(-1));
+        assert_eq!(auto_shard_policy(b"\x08\x01"), None);
         assert_eq!(metadata_name(b"\x0a\x01m"), Some("m".into()));
         assert_eq!(metadata_name(b""), None);
     }

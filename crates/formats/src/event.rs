@@ -125,6 +125,53 @@ impl EventWriter {
     }
 }
 
+/// An event of a step, encoded; `summary` is a serialised `Summary`, or several behind one another.
+pub fn encode_step_event(wall_time: f64, step: i64, summary: Option<&[u8]>) -> Vec<u8> {
+    let event = proto::Event {
+        wall_time,
+        step,
+        ..Default::default()
+    };
+    encode_with(event, summary.map(|s| (SUMMARY, s)))
+}
+
+/// An event that shows a serialised graph, encoded.
+pub fn encode_graph_event(wall_time: f64, step: i64, graph: &[u8]) -> Vec<u8> {
+    let event = proto::Event {
+        wall_time,
+        step,
+        ..Default::default()
+    };
+    encode_with(event, Some((GRAPH_DEF, graph)))
+}
+
+/// Numbers of `Event`'s fields that are written from bytes.
+const GRAPH_DEF: u32 = 4;
+const SUMMARY: u32 = 5;
+
+fn encode_with(event: proto::Event, field: Option<(u32, &[u8])>) -> Vec<u8> {
+    let mut out = event.encode_to_vec();
+    if let Some((number, bytes)) = field {
+        prost::encoding::bytes::encode(number, &bytes.to_vec(), &mut out);
+    }
+    out
+}
+
+/// Whether bytes are a serialised `Event`.
+pub fn is_event(bytes: &[u8]) -> bool {
+    proto::Event::decode(bytes).is_ok()
+}
+
+/// Whether bytes are a serialised `Summary`.
+pub fn is_summary(bytes: &[u8]) -> bool {
+    proto::Summary::decode(bytes).is_ok()
+}
+
+/// Whether bytes are a serialised `GraphDef`.
+pub fn is_graph(bytes: &[u8]) -> bool {
+    proto::GraphDef::decode(bytes).is_ok()
+}
+
 /// Reads an event file, also one that is still being written.
 pub struct EventReader {
     reader: RecordReader,

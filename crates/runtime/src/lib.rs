@@ -16,6 +16,7 @@ mod frame;
 mod function;
 mod fuse;
 mod history;
+mod host;
 mod kernel;
 mod memory;
 mod plan;
@@ -39,6 +40,7 @@ pub use function::{
 };
 pub use fuse::{Arithmetic, Around, Finder, Quick, Shortcut};
 pub use history::{STALENESS_FROM, Staleness, StalenessCounts, StalenessFacts};
+pub use host::Host;
 pub use kernel::{
     AsyncKernel, AsyncOp, Built, Inputs, Kernel, KernelBuilder, NodeInfo, OpContext, Value,
 };

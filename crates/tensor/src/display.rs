@@ -136,7 +136,7 @@ impl Tensor {
             }
             DType::Variant => {
                 let variants = self.as_variants().unwrap_or_default();
-                let text = |v: &crate::Variant| format!("<{}>", v.0.type_name());
+                let text = |v: &crate::Variant| format!("<{}>", v.0.summary());
                 variants.iter().take(limit).map(text).collect()
             }
             _ => vec!["?".into(); limit],

@@ -29,6 +29,10 @@ pub trait VariantValue: Any + Send + Sync + fmt::Debug {
     fn type_name(&self) -> &str;
     /// This value as [`Any`], for downcasting.
     fn as_any(&self) -> &dyn Any;
+    /// What stands for the value where a tensor is printed.
+    fn summary(&self) -> String {
+        self.type_name().to_owned()
+    }
     /// This value as what may leave the process, if it may.
     fn encoded(&self) -> Option<Encoded> {
         None

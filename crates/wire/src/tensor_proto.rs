@@ -58,7 +58,6 @@ impl From<TensorProtoError> for Status {
     fn from(e: TensorProtoError) -> Status {
         match e {
             TensorProtoError::Exhausted(e) => e.into(),
-            TensorProtoError::Variant(_) => Status::unimplemented(e.to_string()),
             other => Status::invalid_argument(format!("Cannot parse tensor from proto: {other}")),
         }
     }
@@ -306,12 +305,16 @@ fn decode_at(
     }))
 }
 
-/// The types whose values consist of tensors and nothing else.
-const PLAIN: [&str; 4] = [
+/// The types whose values consist of tensors, or are numbers, and nothing else.
+const PLAIN: [&str; 8] = [
     "tensorflow::Iterator",
     "tensorflow::TensorList",
     "tensorflow::data::Optional",
     "RaggedTensorVariant",
+    "bool",
+    "double",
+    "float",
+    "int",
 ];
 
 /// How deep lists in lists may be to leave the process: TensorFlow's own recursion ends somewhere
@@ -730,7 +733,7 @@ mod tests {
             ..proto(DType::Variant, &[])
         });
         let e = Status::from(e.unwrap_err());
-        assert_eq!(e.code, Code::Unimplemented);
+        assert_eq!(e.code, Code::InvalidArgument);
         assert!(e.message.contains("'tensorflow::TensorMap'"));
         let empty = decode(proto(DType::Variant, &[0])).unwrap();
         assert_eq!(encode_tensor(&empty).unwrap().tensor_content, "");

@@ -8,7 +8,7 @@ use downpour_formats::graph_def;
 use downpour_graph::{
     AttrList, AttrValue, Attrs, Functions, Graph, GraphDef, NodeDef, Result, Status, Versions,
 };
-use downpour_runtime::{Built, Device, KernelBuilder, Registry, Variable};
+use downpour_runtime::{AsyncOp, Built, Device, KernelBuilder, Registry, Variable};
 use downpour_tensor::{DType, PartialShape, Tensor};
 use std::collections::{BTreeSet, HashMap};
 
@@ -31,51 +31,87 @@ pub(super) fn register(r: &mut Registry) {
 fn to_graph(strict: bool) -> Result<Built> {
     Built::costly(move |ctx| {
         let dataset = super::define::input(ctx, 0)?;
-        let mut writer = Writer {
-            device: ctx.device(),
-            nodes: Vec::new(),
-            written: HashMap::new(),
-            functions: HashMap::new(),
-            strict,
-        };
+        let mut writer = Writer::new(ctx.device());
+        writer.strict = strict;
         let root = writer.dataset(&dataset)?;
-        let mut attrs = Attrs::default();
-        attrs.set("T", DType::Variant);
-        attrs.set("index", 0i64);
-        writer.nodes.push(NodeDef {
-            name: "dataset".into(),
-            op: "_Retval".into(),
-            inputs: vec![root],
-            attrs,
-            ..Default::default()
-        });
-        let graph = GraphDef {
-            nodes: writer.nodes,
-            functions: writer.functions.into_values().collect(),
-            versions: Versions {
-                producer: PRODUCER,
-                ..Default::default()
-            },
-            ..Default::default()
-        };
-        let bytes = graph_def::serialize(&graph)?;
+        let bytes = graph_def::serialize(&writer.finish(root))?;
         ctx.set_output(0, Tensor::string(bytes));
         Ok(())
     })
 }
 
+/// What is written otherwise than it is.
+pub(super) trait Edit {
+    /// Names of the inputs to write in place of `names`, those of `dataset`'s own. May write nodes.
+    fn inputs(
+        &self,
+        writer: &mut Writer<'_>,
+        dataset: &Dataset,
+        names: Vec<String>,
+    ) -> Result<Vec<String>>;
+}
+
 /// A graph being written.
-struct Writer<'a> {
+pub(super) struct Writer<'a> {
     device: &'a Device,
     nodes: Vec<NodeDef>,
     /// Names of the nodes of datasets, by identity.
     written: HashMap<usize, String>,
     functions: HashMap<String, downpour_graph::FunctionDef>,
     strict: bool,
+    /// For a graph that runs in this process: resources are named, not copied.
+    stays_here: bool,
+    edit: Option<&'a dyn Edit>,
+}
+
+impl<'a> Writer<'a> {
+    fn new(device: &'a Device) -> Writer<'a> {
+        Writer {
+            device,
+            nodes: Vec::new(),
+            written: HashMap::new(),
+            functions: HashMap::new(),
+            strict: false,
+            stays_here: false,
+            edit: None,
+        }
+    }
+
+    /// A writer of graphs for this process that differ from what is there by `edit`.
+    pub(super) fn editing(device: &'a Device, edit: &'a dyn Edit) -> Writer<'a> {
+        Writer {
+            stays_here: true,
+            edit: Some(edit),
+            ..Writer::new(device)
+        }
+    }
+
+    /// The graph, whose one result is the dataset that node `root` makes.
+    pub(super) fn finish(mut self, root: String) -> GraphDef {
+        let mut attrs = Attrs::default();
+        attrs.set("T", DType::Variant);
+        attrs.set("index", 0i64);
+        self.nodes.push(NodeDef {
+            name: "dataset".into(),
+            op: "_Retval".into(),
+            inputs: vec![root],
+            attrs,
+            ..Default::default()
+        });
+        GraphDef {
+            nodes: self.nodes,
+            functions: self.functions.into_values().collect(),
+            versions: Versions {
+                producer: PRODUCER,
+                ..Default::default()
+            },
+            ..Default::default()
+        }
+    }
 }
 
 impl Writer<'_> {
-    fn node(&mut self, op: &str, inputs: Vec<String>, attrs: Attrs) -> String {
+    pub(super) fn node(&mut self, op: &str, inputs: Vec<String>, attrs: Attrs) -> String {
         let name = format!("{op}/_{}", self.nodes.len());
         self.nodes.push(NodeDef {
             name: name.clone(),
@@ -88,7 +124,7 @@ impl Writer<'_> {
     }
 
     /// The name of the node that makes `dataset`. Recursion is as deep as datasets may nest.
-    fn dataset(&mut self, dataset: &Dataset) -> Result<String> {
+    pub(super) fn dataset(&mut self, dataset: &Dataset) -> Result<String> {
         if let Some(name) = self.written.get(&dataset.identity()) {
             return Ok(name.clone());
         }
@@ -104,7 +140,10 @@ impl Writer<'_> {
             )));
         };
         let names = inputs.iter().map(|tensor| self.input(tensor));
-        let names = names.collect::<Result<Vec<_>>>()?;
+        let mut names = names.collect::<Result<Vec<_>>>()?;
+        if let Some(edit) = self.edit {
+            names = edit.inputs(self, dataset, names)?;
+        }
         let mut attrs = Attrs::default();
         for (name, value) in node
             .attrs
@@ -123,8 +162,14 @@ impl Writer<'_> {
         Ok(name)
     }
 
-    fn input(&mut self, tensor: &Tensor) -> Result<String> {
+    pub(super) fn input(&mut self, tensor: &Tensor) -> Result<String> {
         match tensor.dtype() {
+            DType::Resource if self.stays_here => {
+                let mut attrs = Attrs::default();
+                attrs.set("dtype", DType::Resource);
+                attrs.set("value", tensor.clone());
+                Ok(self.node("Const", vec![], attrs))
+            }
             DType::Variant => {
                 let dataset = Dataset::from_tensor(tensor)?;
                 self.dataset(dataset)
@@ -259,34 +304,41 @@ fn is_stateful(op: &str) -> bool {
 
 fn from_graph(_: &KernelBuilder<'_>) -> Result<Built> {
     Built::waiting(|op| {
-        let ready = (|| {
+        let graph = (|| {
             let input = op.input(0)?;
             let bytes = match (input.rank(), input.as_strings()?) {
                 (0, [bytes]) => bytes.clone(),
                 _ => return Err(Status::invalid_argument("graph_def must be a scalar")),
             };
-            let graph = parse(&bytes)?;
-            let functions = op.env().functions.as_ref();
-            let functions =
-                functions.ok_or_else(|| Status::internal("No function library is provided."))?;
-            functions.graph(&graph, &op.env().device)
+            parse(&bytes)
         })();
-        match ready {
-            Err(e) => op.finish(Err(e)),
-            Ok(graph) => {
-                let cancellation = op.env().cancellation.clone();
-                graph.call(vec![], &cancellation, move |made| {
-                    op.finish(made.and_then(|made| match made.as_slice() {
-                        [one] => {
-                            Dataset::from_tensor(one)?;
-                            Ok(made)
-                        }
-                        _ => Err(Status::invalid_argument("the graph makes no dataset")),
-                    }));
-                });
-            }
-        }
+        finish_with_graph(op, graph);
     })
+}
+
+/// Ends an op with the dataset that a graph makes.
+pub(super) fn finish_with_graph(op: AsyncOp, graph: Result<Graph>) {
+    let ready = graph.and_then(|graph| {
+        let functions = op.env().functions.as_ref();
+        let functions =
+            functions.ok_or_else(|| Status::internal("No function library is provided."))?;
+        functions.graph(&graph, &op.env().device)
+    });
+    match ready {
+        Err(e) => op.finish(Err(e)),
+        Ok(graph) => {
+            let cancellation = op.env().cancellation.clone();
+            graph.call(vec![], &cancellation, move |made| {
+                op.finish(made.and_then(|made| match made.as_slice() {
+                    [one] => {
+                        Dataset::from_tensor(one)?;
+                        Ok(made)
+                    }
+                    _ => Err(Status::invalid_argument("the graph makes no dataset")),
+                }));
+            });
+        }
+    }
 }
 
 fn parse(bytes: &Bytes) -> Result<Graph> {

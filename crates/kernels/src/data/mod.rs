@@ -16,6 +16,7 @@
 //! the stream owns: dropping the iterator stops it.
 
 mod anonymous;
+mod auto_shard;
 mod batch;
 mod cache;
 mod cache_file;
@@ -55,6 +56,7 @@ mod window;
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
+    auto_shard::register(registry);
     batch::register(registry);
     cache::register(registry);
     calls::register(registry);

@@ -282,18 +282,13 @@ fn shard(b: &KernelBuilder<'_>) -> Result<Built> {
     define::dataset(move |ctx| {
         let input = define::input(ctx, 0)?;
         let shards = define::int(ctx, 1, "num_shards")?;
-        if shards == -1 {
-            return Err(Status::failed_precondition(
-                "`tf.data.Dataset.shard(SHARD_HINT, ...)` can only be used in `tf.distribute.Strategy.experimental_distribute_dataset()` with `tf.data.experimental.AutoShardPolicy.HINT` policy, or tf.data service with `tf.data.experimental.service.ShardingPolicy.HINT` processing mode.",
-            ));
-        }
-        if shards <= 0 {
+        if shards <= 0 && shards != SHARD_HINT {
             return Err(Status::invalid_argument(format!(
                 "Number of shards must be greater than zero (currently num_shards = {shards})."
             )));
         }
         let index = define::int(ctx, 2, "index")?;
-        if !(0..shards).contains(&index) {
+        if shards != SHARD_HINT && !(0..shards).contains(&index) {
             return Err(Status::invalid_argument(format!(
                 "Index must be between 0 and {} (currently index = {index}).",
                 shards - 1
@@ -316,8 +311,16 @@ struct Shard {
     non_empty: bool,
 }
 
+/// The number of shards, and the index, of a dataset that `AutoShardDataset` is to shard.
+pub(super) const SHARD_HINT: i64 = -1;
+
 impl Recipe for Shard {
     fn open(&self, place: &Place) -> Result<Box<dyn Stream>> {
+        if self.shards == SHARD_HINT {
+            return Err(Status::failed_precondition(
+                "`tf.data.Dataset.shard(SHARD_HINT, ...)` can only be used in `tf.distribute.Strategy.experimental_distribute_dataset()` with `tf.data.experimental.AutoShardPolicy.HINT` policy, or tf.data service with `tf.data.experimental.service.ShardingPolicy.HINT` processing mode.",
+            ));
+        }
         Ok(Box::new(ShardStream {
             input: self.input.iterate(place)?,
             shards: self.shards,
@@ -327,6 +330,9 @@ impl Recipe for Shard {
         }))
     }
     fn cardinality(&self) -> Cardinality {
+        if self.shards == SHARD_HINT {
+            return self.input.cardinality();
+        }
         let all = self.input.cardinality();
         all.map(|n| n / self.shards + i64::from(self.index < n % self.shards))
     }

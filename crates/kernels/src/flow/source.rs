@@ -1,5 +1,6 @@
 //! Ops without inputs: constants and placeholders.
 
+use crate::list::travel::revived;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, Registry};
 
@@ -10,7 +11,7 @@ pub(crate) fn register(r: &mut Registry) {
 }
 
 fn constant(b: &KernelBuilder<'_>) -> Result<Built> {
-    let value = b.attrs().tensor("value")?.clone();
+    let value = revived(b.attrs().tensor("value")?.clone())?;
     let dtype = b.attrs().dtype("dtype")?;
     if value.dtype() != dtype {
         return Err(Status::invalid_argument(format!(

@@ -8,6 +8,7 @@ mod list_ops;
 mod map;
 pub(crate) mod optional;
 pub(crate) mod pieces;
+mod primitive;
 mod shapes;
 mod stack;
 mod step;

@@ -2,6 +2,7 @@
 //! down, and alive again on the other side. Maps, datasets and iterators stay where they are.
 
 use super::optional::Optional;
+use super::primitive::Primitive;
 use super::tensor_list::TensorList;
 use crate::sparse::ragged_variant::Ragged;
 use bytes::Bytes;
@@ -72,6 +73,10 @@ fn alive(encoded: &Encoded, as_is: &Variant) -> Result<Variant> {
             None => Err(broken()),
         },
         "RaggedTensorVariant" => Ok(Variant::new(Ragged::decoded(encoded).ok_or_else(broken)?)),
+        "int" | "float" | "double" | "bool" => {
+            let value = Primitive::decode(&encoded.type_name, &encoded.metadata);
+            Ok(Variant::new(value.ok_or_else(broken)?))
+        }
         // An iterator's state is used as it was written down.
         _ => Ok(as_is.clone()),
     }

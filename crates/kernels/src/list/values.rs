@@ -2,6 +2,7 @@
 
 use super::map::TensorMap;
 use super::optional::Optional;
+use super::primitive::Primitive;
 use super::shapes::{compatible, merge};
 use super::tensor_list::TensorList;
 use crate::types::NUMBERS;
@@ -141,6 +142,9 @@ fn zeros_of(ctx: &OpContext<'_>, variant: &Variant) -> Result<Variant> {
         });
         return Ok(Variant::new(Optional(zeros.transpose()?)));
     }
+    if let Some(number) = variant.downcast::<Primitive>() {
+        return Ok(Variant::new(number.zero()));
+    }
     Err(Status::internal(format!(
         "No unary variant unary_op function found for op ZEROS_LIKE Variant type_name: {} for device type: CPU",
         variant.0.type_name()
@@ -157,6 +161,11 @@ fn sum_of(ctx: &OpContext<'_>, a: &Variant, b: &Variant) -> Result<Variant> {
         (Some(a), Some(b)) => return Ok(Variant::new(a.sum(ctx, b)?)),
         (None, None) => {}
         _ => return Err(different(a, b)),
+    }
+    if let (Some(a), Some(b)) = (a.downcast::<Primitive>(), b.downcast::<Primitive>())
+        && let Some(sum) = a.sum(b)
+    {
+        return Ok(Variant::new(sum));
     }
     match (a.downcast::<Optional>(), b.downcast::<Optional>()) {
         (Some(a), Some(b)) => Ok(Variant::new(a.sum(ctx, b)?)),

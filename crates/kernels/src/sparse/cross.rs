@@ -38,21 +38,21 @@ pub(crate) fn register(r: &mut Registry) {
 }
 
 /// The features of one input, row by row.
-struct Column<'a> {
-    values: Values<'a>,
-    is_dense: bool,
+pub(super) struct Column<'a> {
+    pub(super) values: Values<'a>,
+    pub(super) is_dense: bool,
     /// Where each row starts, and the end.
-    starts: Vec<usize>,
+    pub(super) starts: Vec<usize>,
 }
 
 #[derive(Clone, Copy)]
-enum Values<'a> {
+pub(super) enum Values<'a> {
     Ints(&'a [i64]),
     Strings(&'a [Bytes]),
 }
 
 impl<'a> Values<'a> {
-    fn of(t: &'a Tensor) -> Result<Values<'a>> {
+    pub(super) fn of(t: &'a Tensor) -> Result<Values<'a>> {
         Ok(match t.dtype() {
             DType::String => Values::Strings(t.as_strings()?),
             _ => Values::Ints(t.as_slice()?),
@@ -84,24 +84,10 @@ fn columns<'a>(ctx: &'a OpContext<'_>, n: usize, more: usize) -> Result<Vec<Colu
     ctx.check_alloc(DType::Int64, &crate::args::shape_of(&[batch])?)?;
     let rows = batch as usize;
     for (t, v) in indices.iter().zip(&values) {
-        let places = Places::new(t)?;
-        let mut next = 0;
-        let mut starts = Vec::with_capacity(rows + 1);
-        for row in 0..rows as i64 {
-            // Places are sorted; what is outside the batch belongs to no row.
-            while next < places.count && places.row(next)[0] < row {
-                next += 1;
-            }
-            starts.push(next);
-        }
-        while next < places.count && places.row(next)[0] < rows as i64 {
-            next += 1;
-        }
-        starts.push(next);
         out.push(Column {
             values: Values::of(v)?,
             is_dense: false,
-            starts,
+            starts: row_starts(&Places::new(t)?, rows, v.num_elements()),
         });
     }
     for t in dense {
@@ -113,6 +99,21 @@ fn columns<'a>(ctx: &'a OpContext<'_>, n: usize, more: usize) -> Result<Vec<Colu
         });
     }
     Ok(out)
+}
+
+/// Where the features of each row start among places that are sorted, of which the first `count` have a value.
+pub(super) fn row_starts(places: &Places<'_>, rows: usize, count: usize) -> Vec<usize> {
+    let count = places.count.min(count);
+    let mut next = 0;
+    let mut starts = Vec::with_capacity(rows + 1);
+    for row in 0..=rows as i64 {
+        // What is outside the batch belongs to no row.
+        while next < count && places.row(next)[0] < row {
+            next += 1;
+        }
+        starts.push(next);
+    }
+    starts
 }
 
 fn check(
@@ -220,7 +221,7 @@ fn combinations(
 }
 
 /// How many combinations each row has.
-fn counts(columns: &[Column<'_>]) -> Vec<usize> {
+pub(super) fn counts(columns: &[Column<'_>]) -> Vec<usize> {
     let rows = columns.first().map_or(0, |c| c.starts.len() - 1);
     let count = |row: usize| {
         columns.iter().fold(1usize, |n, c| {
@@ -230,12 +231,12 @@ fn counts(columns: &[Column<'_>]) -> Vec<usize> {
     (0..rows).map(count).collect()
 }
 
-enum Crossed {
+pub(super) enum Crossed {
     Words(Vec<Bytes>),
     Hashes(Vec<i64>),
 }
 
-fn words(columns: &[Column<'_>], sep: &[u8]) -> Result<Crossed> {
+pub(super) fn words(columns: &[Column<'_>], sep: &[u8]) -> Result<Crossed> {
     let mut out = Vec::new();
     combinations(columns, |at| {
         let mut word = Vec::new();
@@ -253,7 +254,7 @@ fn words(columns: &[Column<'_>], sep: &[u8]) -> Result<Crossed> {
 
 /// Hashes of all combinations of features; `first` is what a chain starts with, if not with its
 /// first feature.
-fn hashes(
+pub(super) fn hashes(
     columns: &[Column<'_>],
     first: Option<u64>,
     buckets: i64,
@@ -268,6 +269,14 @@ fn hashes(
         Ok(())
     })?;
     Ok(Crossed::Hashes(out))
+}
+
+/// What stands for a feature in a chain: a number itself, a string's fingerprint.
+pub(super) fn feature_hash(column: &Column<'_>, i: usize) -> u64 {
+    match column.values {
+        Values::Ints(v) => v[i] as u64,
+        Values::Strings(v) => fingerprint64(&v[i]),
+    }
 }
 
 /// TensorFlow's `FingerprintCat64`.
@@ -300,12 +309,7 @@ fn cross(b: &KernelBuilder<'_>) -> Result<Built> {
         let columns = columns(ctx, n, 0)?;
         check_room(ctx, &columns)?;
         let made = if to_hash {
-            hashes(&columns, Some(key), buckets, |column, i| {
-                match column.values {
-                    Values::Ints(v) => v[i] as u64,
-                    Values::Strings(v) => fingerprint64(&v[i]),
-                }
-            })?
+            hashes(&columns, Some(key), buckets, feature_hash)?
         } else {
             words(&columns, b"_X_")?
         };
@@ -345,7 +349,7 @@ fn hashed(ctx: &mut OpContext<'_>, n: usize) -> Result<()> {
 }
 
 /// Refuses more combinations than there is memory for.
-fn check_room(ctx: &OpContext<'_>, columns: &[Column<'_>]) -> Result<()> {
+pub(super) fn check_room(ctx: &OpContext<'_>, columns: &[Column<'_>]) -> Result<()> {
     let total = counts(columns)
         .into_iter()
         .fold(0usize, usize::saturating_add);

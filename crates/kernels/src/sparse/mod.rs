@@ -11,6 +11,7 @@ mod layout;
 mod matmul;
 mod number;
 mod ragged;
+mod ragged_cross;
 mod ragged_dense;
 pub(crate) mod ragged_variant;
 mod reduce;
@@ -32,6 +33,7 @@ pub(crate) fn register(registry: &mut Registry) {
     layout::register(registry);
     matmul::register(registry);
     ragged::register(registry);
+    ragged_cross::register(registry);
     ragged_dense::register(registry);
     ragged_variant::register(registry);
     reduce::register(registry);

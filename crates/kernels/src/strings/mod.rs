@@ -13,6 +13,8 @@ mod pattern;
 pub(crate) mod printf;
 mod raw;
 mod regex;
+mod script;
+mod script_table;
 mod split;
 mod substr;
 mod unicode;
@@ -34,6 +36,7 @@ pub(crate) fn register(registry: &mut Registry) {
     number::register(registry);
     raw::register(registry);
     regex::register(registry);
+    script::register(registry);
     split::register(registry);
     substr::register(registry);
     unicode::register(registry);

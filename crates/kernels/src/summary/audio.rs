@@ -28,7 +28,18 @@ fn old_audio_summary(b: &KernelBuilder<'_>) -> Result<Built> {
 
 fn audio_summary(ctx: &mut OpContext<'_>, most: i64, rate: f32) -> Result<()> {
     let tag = scalar(ctx, 0, "Tag must be a scalar")?;
-    let tensor = ctx.input(1)?;
+    let bytes = encode_summary(audio_values(ctx.input(1)?, &tag, most, rate)?)?;
+    ctx.set_output(0, Tensor::string(bytes));
+    Ok(())
+}
+
+/// The entries of a summary that plays at most `most` clips.
+pub(super) fn audio_values(
+    tensor: &Tensor,
+    tag: &[u8],
+    most: i64,
+    rate: f32,
+) -> Result<Vec<SummaryValue>> {
     let (batch, frames, channels) = match *tensor.dims() {
         [batch, frames] => (batch, frames, 1),
         [batch, frames, channels] => (batch, frames, channels),
@@ -53,17 +64,15 @@ fn audio_summary(ctx: &mut OpContext<'_>, most: i64, rate: f32) -> Result<()> {
             length_frames: frames as i64,
             encoded: wav(samples, rate, channels)?,
         };
-        values.push(SummaryValue::new(numbered(&tag, "audio", i, most), content));
+        values.push(SummaryValue::new(numbered(tag, "audio", i, most), content));
     }
-    let bytes = encode_summary(values)?;
-    ctx.set_output(0, Tensor::string(bytes));
-    Ok(())
+    Ok(values)
 }
 
 /// A RIFF file of 16-bit PCM samples.
 fn wav(samples: &[f32], rate: f32, channels: usize) -> Result<Bytes> {
     const HEADER: u32 = 44;
-    let rate = rate.round_ties_even() as u32;
+    let rate = (rate.round_ties_even() as u32).max(1);
     let too_large = || Status::invalid_argument("the audio does not fit into a WAV file");
     let channels = u16::try_from(channels).map_err(|_| too_large())?;
     let frame = channels.checked_mul(2).ok_or_else(too_large)?;

@@ -37,12 +37,7 @@ fn image_summary(b: &KernelBuilder<'_>) -> Result<Built> {
     Built::costly(move |ctx| {
         let tag = scalar(ctx, 0, "Tags must be a scalar")?;
         let tensor = ctx.input(1)?;
-        let &[batch, height, width, depth @ (1 | 3 | 4)] = tensor.dims() else {
-            return Err(Status::invalid_argument(format!(
-                "Tensor must be 4-D with last dim 1, 3, or 4, not {}",
-                tensor.shape()
-            )));
-        };
+        let (batch, height, width, depth) = image_dims(tensor)?;
         if batch > 0 && tensor.num_elements() == 0 {
             return Err(Status::invalid_argument(format!(
                 "input tensor must have non-zero dims. Found: [{batch}, {height}, {width}, {depth}]."
@@ -54,29 +49,59 @@ fn image_summary(b: &KernelBuilder<'_>) -> Result<Built> {
                 bad_color.len()
             )));
         }
-        let count = batch.min(usize::try_from(most).unwrap_or(0));
-        let (size, bad) = (height * width * depth, &bad_color[..depth]);
-        let mut values = Vec::with_capacity(count);
-        for i in 0..count {
-            let range = i * size..(i + 1) * size;
-            let pixels = match tensor.dtype() {
-                DType::UInt8 => tensor.as_slice::<u8>()?[range].to_vec(),
-                DType::Half => scaled::<f16>(&tensor.as_slice()?[range], bad),
-                DType::Double => scaled::<f64>(&tensor.as_slice()?[range], bad),
-                _ => scaled::<f32>(&tensor.as_slice()?[range], bad),
-            };
-            let content = SummaryContent::Image {
-                height: height as i32,
-                width: width as i32,
-                colorspace: depth as i32,
-                encoded: png(&pixels, width, height, depth)?,
-            };
-            values.push(SummaryValue::new(numbered(&tag, "image", i, most), content));
-        }
-        let bytes = encode_summary(values)?;
+        let bytes = encode_summary(image_values(tensor, &tag, most, &bad_color)?)?;
         ctx.set_output(0, Tensor::string(bytes));
         Ok(())
     })
+}
+
+/// Batch, height, width and depth of a tensor of images.
+fn image_dims(tensor: &Tensor) -> Result<(usize, usize, usize, usize)> {
+    match *tensor.dims() {
+        [batch, height, width, depth @ (1 | 3 | 4)] => Ok((batch, height, width, depth)),
+        _ => Err(Status::invalid_argument(format!(
+            "Tensor must be 4-D with last dim 1, 3, or 4, not {}",
+            tensor.shape()
+        ))),
+    }
+}
+
+/// The entries of a summary that shows at most `most` images. Bytes need no `bad_color`.
+pub(super) fn image_values(
+    tensor: &Tensor,
+    tag: &[u8],
+    most: i64,
+    bad_color: &[u8],
+) -> Result<Vec<SummaryValue>> {
+    let (batch, height, width, depth) = image_dims(tensor)?;
+    let bad = bad_color.get(..depth);
+    if bad.is_none() && tensor.dtype() != DType::UInt8 {
+        return Err(Status::invalid_argument(format!(
+            "expected depth <= bad_color.size, got depth = {depth}, bad_color.size = {}",
+            bad_color.len()
+        )));
+    }
+    let bad = bad.unwrap_or_default();
+    let count = batch.min(usize::try_from(most).unwrap_or(0));
+    let size = height * width * depth;
+    let mut values = Vec::with_capacity(count);
+    for i in 0..count {
+        let range = i * size..(i + 1) * size;
+        let pixels = match tensor.dtype() {
+            DType::UInt8 => tensor.as_slice::<u8>()?[range].to_vec(),
+            DType::Half => scaled::<f16>(&tensor.as_slice()?[range], bad),
+            DType::Double => scaled::<f64>(&tensor.as_slice()?[range], bad),
+            _ => scaled::<f32>(&tensor.as_slice()?[range], bad),
+        };
+        let content = SummaryContent::Image {
+            height: height as i32,
+            width: width as i32,
+            colorspace: depth as i32,
+            encoded: png(&pixels, width, height, depth)?,
+        };
+        values.push(SummaryValue::new(numbered(tag, "image", i, most), content));
+    }
+    Ok(values)
 }
 
 /// Floats as bytes: values from 0 up are scaled so that the largest becomes 255; with a negative

@@ -4,6 +4,8 @@ mod audio;
 mod image;
 mod tensor;
 mod value;
+mod writer;
+mod writer_ops;
 
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
@@ -14,6 +16,7 @@ pub(crate) fn register(registry: &mut Registry) {
     image::register(registry);
     tensor::register(registry);
     value::register(registry);
+    writer_ops::register(registry);
 }
 
 /// The string scalar in input `i`; `message` is the error if it is none.
