@@ -5,6 +5,7 @@ mod batch_matmul;
 mod decompose;
 mod einsum;
 mod equation;
+mod exponential;
 mod field;
 mod functions;
 pub(crate) mod fuse;
@@ -26,6 +27,7 @@ pub(crate) fn register(registry: &mut Registry) {
     batch_matmul::register(registry);
     decompose::register(registry);
     einsum::register(registry);
+    exponential::register(registry);
     functions::register(registry);
     hermitian::register(registry);
     least_squares::register(registry);

@@ -42,12 +42,19 @@ fn positions(m: Mapping, input: usize, output: usize) -> Vec<Between> {
 }
 
 fn forward(ctx: &mut OpContext<'_>, m: Mapping) -> Result<()> {
+    let image = as_floats(ctx.input(0)?)?;
+    let out = lerp(ctx, m, &image)?;
+    ctx.set_output(0, out);
+    Ok(())
+}
+
+/// Resizes the image of input 0, whose pixels are `image`, to the size in input 1.
+pub(crate) fn lerp(ctx: &OpContext<'_>, m: Mapping, image: &[f32]) -> Result<Tensor> {
     let s = Sizes::check(ctx)?;
     let shape = s.shape();
     let mut out = ctx.zeros(DType::Float, &shape)?;
     let [_, h, w, c] = s.input;
     let [oh, ow] = s.output;
-    let image = as_floats(ctx.input(0)?)?;
     let (ys, xs) = (positions(m, h, oh), positions(m, w, ow));
     let row = ow * c;
     parallel_ranges(
@@ -70,8 +77,7 @@ fn forward(ctx: &mut OpContext<'_>, m: Mapping) -> Result<()> {
             }
         },
     );
-    ctx.set_output(0, out);
-    Ok(())
+    Ok(out)
 }
 
 fn backward(ctx: &mut OpContext<'_>, m: Mapping, dtype: DType) -> Result<()> {
