@@ -36,6 +36,10 @@ pub(super) fn put(ctx: &mut OpContext<'_>, out: Tensor, (min, max): (f32, f32)) 
     ctx.set_output(2, Tensor::scalar(max));
 }
 
+fn single(t: &Tensor) -> bool {
+    t.num_elements() == 1
+}
+
 /// Applies `f` to the integers of inputs 0 and 1, broadcast.
 fn pairwise(ctx: &OpContext<'_>, f: impl Fn(i32, i32) -> i32) -> Result<Tensor> {
     let (x, y) = (ctx.input(0)?, ctx.input(1)?);
@@ -46,8 +50,13 @@ fn pairwise(ctx: &OpContext<'_>, f: impl Fn(i32, i32) -> i32) -> Result<Tensor> 
             y.shape()
         ));
     };
-    let one = |t: &Tensor| t.num_elements() == 1;
-    if x.rank() == y.rank() && x.shape() != y.shape() && !one(x) && !one(y) {
+    // One operand repeats along the other's outer dimensions, or is a single number; beyond
+    // that TensorFlow leaves parts of the result unwritten.
+    let (small, large) = match x.num_elements() < y.num_elements() {
+        true => (x, y),
+        false => (y, x),
+    };
+    if !single(small) && !large.dims().ends_with(small.dims()) {
         return Err(Status::unimplemented(format!(
             "Broadcast between {} and {} is not supported yet.",
             x.shape(),
@@ -74,8 +83,21 @@ fn add(ctx: &mut OpContext<'_>) -> Result<()> {
     let widest = a.min.min(b.min).abs().max(a.max.max(b.max).abs());
     let range = widest * (1 << 14) as f32;
     let wide = Levels::new(DType::QInt32, -range, range);
+    let (by_a, by_b) = (a.linear(wide), b.linear(wide));
+    // A single number is converted exactly, the many ones by whole steps.
+    let (one_x, one_y) = (single(ctx.input(0)?), single(ctx.input(1)?));
     let out = pairwise(ctx, |x, y| {
-        wide.code(a.float(x)).wrapping_add(wide.code(b.float(y)))
+        let x = if one_x && !one_y {
+            wide.code(a.float(x))
+        } else {
+            by_a(x)
+        };
+        let y = if one_y {
+            wide.code(b.float(y))
+        } else {
+            by_b(y)
+        };
+        x.wrapping_add(y)
     })?;
     put(ctx, out, (-range, range));
     Ok(())
@@ -126,9 +148,13 @@ fn bias_add(ctx: &mut OpContext<'_>) -> Result<()> {
     let range = widest * (1 << 17) as f32;
     let wide = Levels::new(DType::QInt32, -range, range);
     let (a, b, code) = (a.floats(), b.floats(), wide.codes());
-    let bias: Vec<f32> = read(bias)?.into_iter().map(b).collect();
+    let zero = wide.code(0.0);
+    let bias = read(bias)?
+        .into_iter()
+        .map(|v| code(b(v)).wrapping_add(zero));
+    let bias: Vec<i32> = bias.collect();
     let values = read(x)?.into_iter().enumerate();
-    let values = values.map(|(i, v)| code(a(v) + bias[i % last]));
+    let values = values.map(|(i, v)| code(a(v)).wrapping_add(bias[i % last]));
     let out = write(DType::QInt32, values.collect(), x.shape().clone())?;
     put(ctx, out, (-range, range));
     Ok(())

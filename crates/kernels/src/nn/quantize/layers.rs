@@ -160,15 +160,24 @@ fn convolve(ctx: &mut OpContext<'_>, stride: usize, padding: &Padding) -> Result
     let from: Vec<i32> = read(x)?.into_iter().map(|v| v - x0).collect();
     let filter: Vec<i32> = read(f)?.into_iter().map(|v| v - f0).collect();
     let mut out = vec![0i32; shape.num_elements()];
+    // Padding is the byte that stands for zero; past 255 it wraps around and is not zero.
+    let pad = if x0 > 255 { (x0 & 255) - x0 } else { 0 };
+    let edge = vec![pad; c];
     let cells = out.chunks_exact_mut(out_c.max(1)).enumerate();
     for (cell, to) in cells {
         let (ox, rest) = (cell % columns.output, cell / columns.output);
         let (oy, batch) = (rest % rows.output, rest / rows.output);
-        for iy in inside(&rows, oy) {
-            let ky = iy + rows.before - oy * stride;
-            for ix in inside(&columns, ox) {
-                let kx = ix + columns.before - ox * stride;
-                let pixel = &from[((batch * h + iy) * w + ix) * c..][..c];
+        for ky in 0..fh {
+            let iy = (oy * stride + ky)
+                .checked_sub(rows.before)
+                .filter(|y| *y < h);
+            for kx in 0..fw {
+                let ix = (ox * stride + kx).checked_sub(columns.before);
+                let pixel = match iy.zip(ix.filter(|x| *x < w)) {
+                    Some((iy, ix)) => &from[((batch * h + iy) * w + ix) * c..][..c],
+                    None if pad != 0 => &edge,
+                    None => continue,
+                };
                 let taps = &filter[(ky * fw + kx) * c * out_c..][..c * out_c];
                 for (v, taps) in pixel.iter().zip(taps.chunks_exact(out_c)) {
                     for (to, tap) in to.iter_mut().zip(taps) {

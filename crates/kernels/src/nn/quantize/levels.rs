@@ -128,6 +128,34 @@ impl Levels {
         self.unclamped(v).clamp(self.low, self.high) as i32
     }
 
+    /// As codes of `to`, by a whole number of codes a step: what TensorFlow does before it adds.
+    pub(super) fn linear(self, to: Levels) -> impl Fn(i32) -> i32 + Copy {
+        let start = to.unclamped(self.float(0));
+        let step = i64::from((to.unclamped(self.float(1)) - start) as i32);
+        move |v| (start + i64::from(v) * step).clamp(to.low, to.high) as i32
+    }
+
+    /// From 32 bits to these 8 in fixed point of 16 bits, as TensorFlow does for unsigned ones.
+    pub(super) fn narrowing(self, from: Levels) -> impl Fn(i32) -> i32 + Copy {
+        const SHIFT: u32 = 16;
+        let (given, wanted) = (from.max - from.min, self.max - self.min);
+        let one = f64::from(1 << SHIFT);
+        let (scale, start, end) = match wanted == 0.0 {
+            true => (0, 0, 0),
+            false => {
+                let middle = ((f64::from(from.min + from.max)) / 2.0) as f32;
+                let levels = (255.0 / f64::from(wanted)) as f32;
+                (
+                    (255.0 * one * f64::from(given) / f64::from(wanted)) as i64,
+                    (middle * levels * one as f32) as i64,
+                    (one * (f64::from(self.min) * 255.0) / f64::from(wanted)) as i64,
+                )
+            }
+        };
+        let offset = start - end + (1 << (SHIFT - 1));
+        move |v| (((i64::from(v) * scale >> 32) + offset) >> SHIFT).clamp(0, 255) as i32
+    }
+
     /// As [`Levels::float`], in single precision: what TensorFlow does to whole tensors.
     pub(super) fn floats(self) -> impl Fn(i32) -> f32 + Copy {
         let scale = (f64::from(self.max - self.min) / (self.steps() - 1.0)) as f32;

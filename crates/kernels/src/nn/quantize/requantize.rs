@@ -73,9 +73,15 @@ fn used(ctx: &OpContext<'_>, from: &Levels) -> Result<(f32, f32)> {
 
 fn recode(ctx: &mut OpContext<'_>, dtype: DType, from: &Levels, to: (f32, f32)) -> Result<()> {
     let x = ctx.take(0)?;
-    let (value, code) = (from.floats(), Levels::new(dtype, to.0, to.1).codes());
-    let values = read(&x)?.into_iter().map(|v| code(value(v)));
-    let out = write(dtype, values.collect(), x.shape().clone())?;
+    let levels = Levels::new(dtype, to.0, to.1);
+    let (value, code) = (from.floats(), levels.codes());
+    let fixed = levels.narrowing(*from);
+    let values = read(&x)?.into_iter();
+    let values = match dtype {
+        DType::QUInt8 => values.map(fixed).collect(),
+        _ => values.map(|v| code(value(v))).collect(),
+    };
+    let out = write(dtype, values, x.shape().clone())?;
     put(ctx, out, to);
     Ok(())
 }
@@ -142,11 +148,14 @@ fn per_channel(ctx: &mut OpContext<'_>, dtype: DType) -> Result<()> {
     let ranges = channel_ranges(ctx)?;
     let (from, to) = ends(dtype);
     let wanted = low.abs().max(high.abs());
-    let signed = dtype == DType::QInt8;
-    let scale = |range: f32| {
-        let steps = if signed { 128.0 } else { 256.0 };
-        range / wanted / 2f32.powi(31) * steps
-    };
+    let factor = if dtype == DType::QInt8 { 127.0 } else { 255.0 };
+    if dtype == DType::QInt8 && !(low < 0.0) {
+        return invalid(format!(
+            "If out_type is QINT8, requested_output_max must be non negative, got {}",
+            super::shown(low)
+        ));
+    }
+    let scale = |range: f32| factor * (range / wanted / 2f32.powi(31));
     let scales: Vec<f32> = ranges.into_iter().map(scale).collect();
     let values = read(x)?.into_iter().enumerate().map(|(i, v)| {
         let v = v as f32 * scales[if depth == 1 { 0 } else { i % channels }];
@@ -176,17 +185,19 @@ fn range_per_channel(ctx: &mut OpContext<'_>, clip: f32) -> Result<()> {
         ));
     }
     let ranges = channel_ranges(ctx)?;
-    let mut ends: Vec<(f32, f32)> = vec![(0.0, 0.0); depth];
     let values = read(x)?;
-    for (c, end) in ends.iter_mut().enumerate() {
-        let of = || values.iter().skip(c).step_by(depth).copied();
-        let scale = ranges[c] / 2f32.powi(31);
-        let (least, most) = (of().min().unwrap_or(0), of().max().unwrap_or(0));
-        *end = (least as f32 * scale, most as f32 * scale);
+    if values.is_empty() {
+        return invalid("input must not be empty");
     }
-    let low = ends.iter().map(|e| e.0).fold(f32::INFINITY, f32::min);
-    let high = ends.iter().map(|e| e.1).fold(f32::NEG_INFINITY, f32::max);
-    ctx.set_output(0, Tensor::scalar(low.min(0.0)));
-    ctx.set_output(1, Tensor::scalar(high.min(clip)));
+    let mut range = f32::MIN_POSITIVE;
+    for (c, end) in ranges.iter().enumerate() {
+        let of = values.iter().skip(c).step_by(depth);
+        let most = of.map(|v| v.wrapping_abs()).max().unwrap_or(0);
+        range = range.max(end * most as f32 / 2f32.powi(31));
+    }
+    let range = range.min(clip);
+    let signed = values.iter().any(|v| *v < 0);
+    ctx.set_output(0, Tensor::scalar(if signed { -range } else { 0.0 }));
+    ctx.set_output(1, Tensor::scalar(range));
     Ok(())
 }

@@ -5,9 +5,9 @@
 use super::arithmetic::{I32, U8, put};
 use super::invalid;
 use super::levels::{Levels, read, write};
-use crate::args::{axis as wrap, ints};
+use crate::args::ints;
 use crate::array::shapes::reshape;
-use crate::nn::resize::{Mapping, lerp};
+use crate::nn::resize::{Mapping, lerp, lerp_codes};
 use downpour_graph::Result;
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Shape, Tensor};
@@ -55,10 +55,9 @@ fn concat(ctx: &mut OpContext<'_>) -> Result<()> {
     let dim = ints(dim)?[0];
     let values = ctx.inputs(1..1 + count)?;
     let rank = values[0].rank();
-    let Some(axis) = wrap(dim, rank) else {
+    let Some(axis) = usize::try_from(dim).ok().filter(|a| *a < rank) else {
         return invalid(format!(
-            "ConcatOp : Expected concatenating dimensions in the range [{}, {rank}), but got {dim}",
-            -(rank as i64)
+            "ConcatOp : Expected concatenating dimensions in the range [0, {rank}), but got {dim}"
         ));
     };
     for (i, t) in values.iter().enumerate() {
@@ -96,8 +95,12 @@ fn concat(ctx: &mut OpContext<'_>) -> Result<()> {
             end(1 + 2 * count, i, "input_maxes")?,
         ));
     }
-    let low = ranges.iter().map(|r| r.0).fold(0.0, f32::min);
-    let high = ranges.iter().map(|r| r.1).fold(f32::NEG_INFINITY, f32::max);
+    let mut low = ranges.iter().map(|r| r.0).fold(0.0, f32::min);
+    let mut high = ranges.iter().map(|r| r.1).fold(f32::NEG_INFINITY, f32::max);
+    if dtype == DType::QInt32 {
+        high = low.abs().max(high.abs());
+        low = -high;
+    }
     let mut dims = values[0].dims().to_vec();
     dims[axis] = values.iter().map(|t| t.dims()[axis]).sum();
     let outer: usize = dims[..axis].iter().product();
@@ -137,14 +140,20 @@ fn resize(ctx: &mut OpContext<'_>, mapping: Mapping) -> Result<()> {
         }
         _ => {
             let values = read(ctx.input(0)?)?;
-            let image: Vec<f32> = values.into_iter().map(|v| levels.float(v)).collect();
-            let made = lerp(ctx, mapping, &image)?;
-            let codes = made.as_slice::<f32>()?.iter().map(|&v| levels.code(v));
-            write(dtype, codes.collect(), made.shape().clone())?
+            let (made, shape) = lerp_codes(ctx, mapping, &values, bits(dtype))?;
+            write(dtype, made, shape)?
         }
     };
     put(ctx, out, range);
     Ok(())
+}
+
+/// Bits behind the point of an interpolation in integers.
+fn bits(dtype: DType) -> u32 {
+    match dtype {
+        DType::QUInt8 => 7,
+        _ => 30,
+    }
 }
 
 fn instance_norm(b: &KernelBuilder<'_>) -> Result<Built> {

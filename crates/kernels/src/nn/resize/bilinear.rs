@@ -80,6 +80,42 @@ pub(crate) fn lerp(ctx: &OpContext<'_>, m: Mapping, image: &[f32]) -> Result<Ten
     Ok(out)
 }
 
+/// As [`lerp`] over integers, in fixed point with `bits` behind the point.
+pub(crate) fn lerp_codes(
+    ctx: &OpContext<'_>,
+    m: Mapping,
+    image: &[i32],
+    bits: u32,
+) -> Result<(Vec<i32>, Shape)> {
+    let s = Sizes::check(ctx)?;
+    let shape = s.shape();
+    ctx.check_alloc(DType::QInt32, &shape)?;
+    let [n, h, w, c] = s.input;
+    let (ys, xs) = (positions(m, h, s.output[0]), positions(m, w, s.output[1]));
+    let one = 1i64 << bits;
+    let share = |lerp: f32| (lerp * one as f32) as i64;
+    let mut out = Vec::with_capacity(shape.num_elements());
+    for picture in 0..n {
+        for y in &ys {
+            for x in &xs {
+                for ch in 0..c {
+                    let at = |row: usize, column: usize| {
+                        i64::from(image[((picture * h + row) * w + column) * c + ch])
+                    };
+                    let line = |row: usize| {
+                        let (l, r) = (at(row, x.low), at(row, x.high));
+                        l * one + (r - l) * share(x.lerp)
+                    };
+                    let (top, bottom) = (line(y.low), line(y.high));
+                    let v = top + (bottom - top) / one * share(y.lerp);
+                    out.push(((v + one / 2) / one) as i32);
+                }
+            }
+        }
+    }
+    Ok((out, shape))
+}
+
 fn backward(ctx: &mut OpContext<'_>, m: Mapping, dtype: DType) -> Result<()> {
     let (dy, image) = (ctx.input(0)?, ctx.input(1)?);
     let [n, oh, ow, c] = four(dy, "input_grad")?;

@@ -7,7 +7,7 @@ mod crop;
 mod nearest;
 
 use crate::args;
-pub(crate) use bilinear::lerp;
+pub(crate) use bilinear::{lerp, lerp_codes};
 use downpour_graph::{Attrs, Result, Status};
 use downpour_runtime::{OpContext, Registry};
 use downpour_tensor::{DType, Shape, Tensor};

@@ -181,7 +181,20 @@ fn ranks(ctx: &OpContext<'_>) -> Result<()> {
 }
 
 fn sizes(ctx: &OpContext<'_>) -> Result<Sizes> {
-    let dim = |i: usize, axis: usize| -> Result<usize> { Ok(ctx.input(i)?.dims()[axis]) };
+    // TensorFlow looks at the sizes first; where there is no such dimension its process ends.
+    let dim = |i: usize, axis: usize| -> Result<usize> {
+        let dims = ctx.input(i)?.dims();
+        let (name, rank) = RANKS[i];
+        dims.get(axis).copied().map_or_else(
+            || {
+                invalid(format!(
+                    "{name}_tensor must be rank {rank} but is rank {}.",
+                    dims.len()
+                ))
+            },
+            Ok,
+        )
+    };
     let s = Sizes {
         batch: dim(0, 0)?,
         input: dim(0, 1)?,
@@ -226,8 +239,8 @@ fn peepholes(weights: &Weights, s: Sizes) -> Result<()> {
 }
 
 fn forward(ctx: &mut OpContext<'_>, o: &Options) -> Result<()> {
-    ranks(ctx)?;
     let s = sizes(ctx)?;
+    ranks(ctx)?;
     let weights = weights(ctx, 3)?;
     if o.peephole {
         peepholes(&weights, s)?;
@@ -242,8 +255,8 @@ fn forward(ctx: &mut OpContext<'_>, o: &Options) -> Result<()> {
 }
 
 fn backward(ctx: &mut OpContext<'_>, peephole: bool) -> Result<()> {
-    ranks(ctx)?;
     let s = sizes(ctx)?;
+    ranks(ctx)?;
     let weights = weights(ctx, 3)?;
     if peephole {
         peepholes(&weights, s)?;
