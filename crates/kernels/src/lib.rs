@@ -40,6 +40,7 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod types;
+mod xla;
 
 use downpour_runtime::Registry;
 
@@ -62,4 +63,5 @@ pub fn register(registry: &mut Registry) {
     strings::register(registry);
     summary::register(registry);
     table::register(registry);
+    xla::register(registry);
 }

@@ -2,6 +2,7 @@
 
 mod batch;
 mod batch_matmul;
+mod contract;
 mod decompose;
 mod einsum;
 mod equation;
@@ -25,6 +26,7 @@ use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
     batch_matmul::register(registry);
+    contract::register(registry);
     decompose::register(registry);
     einsum::register(registry);
     exponential::register(registry);

@@ -100,7 +100,8 @@ pub(crate) fn lerp_codes(
             for x in &xs {
                 for ch in 0..c {
                     let at = |row: usize, column: usize| {
-                        i64::from(image[((picture * h + row) * w + column) * c + ch])
+                        // TensorFlow reads its integers through floats.
+                        image[((picture * h + row) * w + column) * c + ch] as f32 as i64
                     };
                     let line = |row: usize| {
                         let (l, r) = (at(row, x.low), at(row, x.high));
