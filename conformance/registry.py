@@ -8,7 +8,7 @@ import zlib
 
 import numpy as np
 import tensorflow.compat.v1 as tf
-from tensorflow.python.framework import op_def_registry
+from tensorflow.python.framework import op_def_library, op_def_registry
 
 raw = tf.raw_ops
 
@@ -166,6 +166,51 @@ def allowed(op, attr="T"):
             values = [tf.as_dtype(t) for t in a.allowed_values.list.type]
             return [t for t in dict.fromkeys(values or ALL) if t in ALL]
     raise KeyError("%s has no attr %s" % (op, attr))
+
+
+def any_op(name, **given):
+    """A node of any registered op, also of those without a python function; attrs default as in C++."""
+    definition = op_def_registry.get(name)
+    inferred = {n for a in definition.input_arg for n in (a.type_attr, a.number_attr, a.type_list_attr)}
+    for attr in definition.attr:
+        if attr.name in given or attr.name in inferred or not attr.HasField("default_value"):
+            continue
+        kind = attr.default_value.WhichOneof("value")
+        value = getattr(attr.default_value, kind)
+        if kind == "list":
+            value = next((list(v) for _, v in value.ListFields()), [])
+        given[attr.name] = value
+    return op_def_library.apply_op(name, name=name.lstrip("_"), **given)
+
+
+def old_op(name, inputs, attrs, producer, outputs=1):
+    """Outputs of an op that only graphs of old producers may hold: the case's graph becomes such a graph."""
+    graph = tf.GraphDef()
+    graph.versions.producer = producer
+    node = graph.node.add(name="old", op=name)
+    for i, tensor in enumerate(inputs):
+        graph.node.add(name="in%d" % i, op="Placeholder").attr["dtype"].type = tensor.dtype.as_datatype_enum
+        node.input.append("in%d" % i)
+    for key, value in attrs.items():
+        if isinstance(value, bool):
+            node.attr[key].b = value
+        elif isinstance(value, float):
+            node.attr[key].f = value
+        elif isinstance(value, int):
+            node.attr[key].i = value
+        elif isinstance(value, tf.DType):
+            node.attr[key].type = value.as_datatype_enum
+        else:
+            node.attr[key].s = value.encode()
+    found = tf.import_graph_def(graph, input_map={"in%d:0" % i: t for i, t in enumerate(inputs)},
+                                return_elements=["old:%d" % i for i in range(outputs)], name="")
+    return found if outputs > 1 else found[0]
+
+
+def quantized(array, dtype):
+    """A tensor of a quantized type with these integers, fed as plain ones."""
+    plain = {"qint8": np.int8, "quint8": np.uint8, "qint16": np.int16, "quint16": np.uint16, "qint32": np.int32}
+    return tf.bitcast(inp(np.asarray(array, plain[dtype.name])), dtype)
 
 
 def short(dtype):

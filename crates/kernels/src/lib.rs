@@ -41,6 +41,7 @@ mod table;
 mod testing;
 mod types;
 mod work;
+mod xla;
 
 use downpour_runtime::Registry;
 
@@ -64,4 +65,5 @@ pub fn register(registry: &mut Registry) {
     summary::register(registry);
     table::register(registry);
     work::register(registry);
+    xla::register(registry);
 }

@@ -10,6 +10,7 @@ mod budget;
 pub mod codec;
 mod graph_def;
 pub mod lane;
+mod int_fields;
 mod list_metadata;
 pub mod messages;
 mod op_def;
@@ -51,6 +52,7 @@ pub mod control;
 
 pub use budget::{Budget, Exhausted, Meter};
 pub use graph_def::{decode_graph, encode_graph, encode_graph_def, to_graph_def};
+pub use int_fields::IntFields;
 pub use list_metadata::ListMetadata;
 pub use messages::WireMessage;
 pub use pieces::{InPieces, Pieces};

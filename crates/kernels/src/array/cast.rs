@@ -17,6 +17,7 @@ const GRAIN: usize = 64 << 10;
 
 pub(crate) fn register(r: &mut Registry) {
     r.add("Cast", cast);
+    r.add("_HostCast", cast);
     r.add("Bitcast", bitcast);
 }
 

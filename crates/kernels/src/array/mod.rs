@@ -17,7 +17,7 @@ mod partition;
 mod patches;
 mod reverse;
 mod scatter;
-mod shapes;
+pub(crate) mod shapes;
 mod slice;
 mod slice_spec;
 mod space;

@@ -65,7 +65,7 @@ fn size(b: &KernelBuilder<'_>) -> Result<Built> {
     })
 }
 
-fn reshape(ctx: &mut OpContext<'_>) -> Result<()> {
+pub(crate) fn reshape(ctx: &mut OpContext<'_>) -> Result<()> {
     let sizes = ctx.input(1)?;
     if sizes.rank() > 1 {
         return Err(Status::invalid_argument(format!(

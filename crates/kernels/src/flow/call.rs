@@ -13,6 +13,9 @@ pub(crate) fn register(r: &mut Registry) {
     for op in ["PartitionedCall", "StatefulPartitionedCall"] {
         r.add(op, call);
     }
+    for op in ["XlaLaunch", "XlaLaunchV2"] {
+        r.add(op, launch);
+    }
     r.add("RemoteCall", remote_call);
     r.add("SymbolicGradient", symbolic_gradient);
     r.add("FakeParam", fake_param);
@@ -61,6 +64,13 @@ fn partitioned_call(mut op: AsyncOp, callee: &Callee, caller: &Arc<Caller>) {
         };
         op.finish(outcome);
     });
+}
+
+/// A function that TensorFlow would compile first; its arguments are the constants, the others and
+/// the resources, in this order.
+fn launch(b: &KernelBuilder<'_>) -> Result<Built> {
+    let callee = b.callee("function")?;
+    Built::waiting(move |op| call_op(op, &callee, 0))
 }
 
 /// Refuses results that are not those the node declares.

@@ -5,8 +5,11 @@
 mod batching;
 mod branch;
 mod call;
+mod collective;
+mod debug;
 mod identity;
 mod map_defun;
+mod marks;
 mod mutex;
 mod repeat;
 mod series;
@@ -22,8 +25,11 @@ pub(crate) fn register(registry: &mut Registry) {
     batching::register(registry);
     branch::register(registry);
     call::register(registry);
+    collective::register(registry);
+    debug::register(registry);
     identity::register(registry);
     map_defun::register(registry);
+    marks::register(registry);
     mutex::register(registry);
     repeat::register(registry);
     source::register(registry);

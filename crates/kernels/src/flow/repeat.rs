@@ -8,7 +8,7 @@ use downpour_tensor::Tensor;
 use std::sync::Arc;
 
 pub(crate) fn register(r: &mut Registry) {
-    for op in ["While", "StatelessWhile", "_While"] {
+    for op in ["While", "StatelessWhile", "_While", "XlaWhile"] {
         r.add(op, while_op);
     }
     r.add("For", for_op);

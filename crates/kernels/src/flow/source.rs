@@ -6,6 +6,7 @@ use downpour_runtime::{Built, KernelBuilder, Registry};
 
 pub(crate) fn register(r: &mut Registry) {
     r.add("Const", constant);
+    r.add("HostConst", constant);
     r.add("Placeholder", placeholder);
     r.add("PlaceholderV2", placeholder);
 }

@@ -15,47 +15,57 @@ use num_complex::Complex64;
 use smallvec::smallvec;
 
 pub(crate) fn register(r: &mut Registry) {
-    r.add_typed("Cholesky", &[("T", FOUR)], |b| {
-        by_field(
-            b,
-            |ctx| map::<f64>(ctx, cholesky),
-            |ctx| map::<Complex64>(ctx, cholesky),
-        )
-    });
+    for op in ["Cholesky", "BatchCholesky"] {
+        r.add_typed(op, &[("T", FOUR)], |b| {
+            by_field(
+                b,
+                |ctx| map::<f64>(ctx, cholesky),
+                |ctx| map::<Complex64>(ctx, cholesky),
+            )
+        });
+    }
     const REAL: &[DType] = &[DType::Double, DType::Float];
-    r.add_typed("CholeskyGrad", &[("T", REAL)], |_| {
-        Built::costly(cholesky_gradient)
-    });
-    r.add_typed("MatrixInverse", &[("T", FIVE)], |b| {
-        let adjoint = b.attrs().bool("adjoint")?;
-        by_field(
-            b,
-            move |ctx| inverse::<f64>(ctx, adjoint),
-            move |ctx| inverse::<Complex64>(ctx, adjoint),
-        )
-    });
-    r.add_typed("MatrixDeterminant", &[("T", FOUR)], |b| {
-        by_field(b, determinants::<f64>, determinants::<Complex64>)
-    });
+    for op in ["CholeskyGrad", "BatchCholeskyGrad"] {
+        r.add_typed(op, &[("T", REAL)], |_| Built::costly(cholesky_gradient));
+    }
+    for op in ["MatrixInverse", "BatchMatrixInverse"] {
+        r.add_typed(op, &[("T", FIVE)], |b| {
+            let adjoint = b.attrs().bool("adjoint")?;
+            by_field(
+                b,
+                move |ctx| inverse::<f64>(ctx, adjoint),
+                move |ctx| inverse::<Complex64>(ctx, adjoint),
+            )
+        });
+    }
+    for op in ["MatrixDeterminant", "BatchMatrixDeterminant"] {
+        r.add_typed(op, &[("T", FOUR)], |b| {
+            by_field(b, determinants::<f64>, determinants::<Complex64>)
+        });
+    }
     r.add_typed("LogMatrixDeterminant", &[("T", FOUR)], |b| {
         by_field(b, log_determinants::<f64>, log_determinants::<Complex64>)
     });
-    r.add_typed("MatrixSolve", &[("T", FOUR)], |b| {
-        let adjoint = b.attrs().bool("adjoint")?;
-        by_field(
-            b,
-            move |ctx| solve::<f64>(ctx, adjoint),
-            move |ctx| solve::<Complex64>(ctx, adjoint),
-        )
-    });
-    r.add_typed("MatrixTriangularSolve", &[("T", FOUR)], |b| {
-        let (lower, adjoint) = (b.attrs().bool("lower")?, b.attrs().bool("adjoint")?);
-        by_field(
-            b,
-            move |ctx| triangular_solve::<f64>(ctx, lower, adjoint),
-            move |ctx| triangular_solve::<Complex64>(ctx, lower, adjoint),
-        )
-    });
+    for op in ["MatrixSolve", "BatchMatrixSolve"] {
+        r.add_typed(op, &[("T", FOUR)], |b| {
+            let adjoint = b.attrs().bool("adjoint")?;
+            by_field(
+                b,
+                move |ctx| solve::<f64>(ctx, adjoint),
+                move |ctx| solve::<Complex64>(ctx, adjoint),
+            )
+        });
+    }
+    for op in ["MatrixTriangularSolve", "BatchMatrixTriangularSolve"] {
+        r.add_typed(op, &[("T", FOUR)], |b| {
+            let (lower, adjoint) = (b.attrs().bool("lower")?, b.attrs().bool("adjoint")?);
+            by_field(
+                b,
+                move |ctx| triangular_solve::<f64>(ctx, lower, adjoint),
+                move |ctx| triangular_solve::<Complex64>(ctx, lower, adjoint),
+            )
+        });
+    }
     r.add_typed("Qr", &[("T", FIVE)], |b| {
         let full = b.attrs().bool("full_matrices")?;
         by_field(

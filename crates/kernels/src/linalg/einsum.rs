@@ -12,24 +12,25 @@ use downpour_runtime::{Built, OpContext, Registry};
 use downpour_tensor::{DType, Element, Shape, Tensor};
 use num_complex::{Complex32, Complex64};
 
+pub(super) const TYPES: &[DType] = &[
+    DType::Int64,
+    DType::Int32,
+    DType::Half,
+    DType::Float,
+    DType::Double,
+    DType::Complex64,
+    DType::Complex128,
+    DType::BFloat16,
+];
+
 pub(crate) fn register(r: &mut Registry) {
-    const TYPES: &[DType] = &[
-        DType::Int64,
-        DType::Int32,
-        DType::Half,
-        DType::Float,
-        DType::Double,
-        DType::Complex64,
-        DType::Complex128,
-        DType::BFloat16,
-    ];
     r.add_typed("Einsum", &[("T", TYPES)], |b| {
         let equation = Equation::parse(b.attrs().str("equation")?)?;
         Built::costly(move |ctx| run(ctx, &equation))
     });
 }
 
-fn run(ctx: &mut OpContext<'_>, equation: &Equation) -> Result<()> {
+pub(super) fn run(ctx: &mut OpContext<'_>, equation: &Equation) -> Result<()> {
     let inputs: Vec<Tensor> = (0..ctx.num_inputs())
         .map(|i| ctx.input(i).cloned())
         .collect::<Result<_>>()?;

@@ -1,4 +1,4 @@
-//! `SelfAdjointEigV2`: eigenvalues and eigenvectors of symmetric or Hermitian
+//! `SelfAdjointEigV2` and its first version: eigenvalues and eigenvectors of symmetric or Hermitian
 //! matrices, of which only the lower triangle is read. Householder's reduction to a real
 //! tridiagonal matrix, then implicit QL.
 
@@ -6,7 +6,8 @@ use super::batch::{FOUR, by_field, each, invalid, square};
 use super::field::{Dense, Field};
 use super::reflect::{Reflector, product, turn_rows};
 use downpour_graph::Result;
-use downpour_runtime::{OpContext, Registry};
+use downpour_runtime::{Built, OpContext, Registry};
+use downpour_tensor::DType;
 use num_complex::Complex64;
 use smallvec::smallvec;
 
@@ -14,15 +15,43 @@ use smallvec::smallvec;
 const MAX_STEPS: usize = 60;
 
 pub(crate) fn register(r: &mut Registry) {
-    r.add_typed("SelfAdjointEigV2", &[("T", FOUR)], |b| {
-        let vectors = b.attrs().bool("compute_v")?;
-        by_field(
-            b,
-            move |ctx| eigen::<f64>(ctx, vectors),
-            move |ctx| eigen::<Complex64>(ctx, vectors),
-        )
-    });
+    for op in ["SelfAdjointEigV2", "BatchSelfAdjointEigV2"] {
+        r.add_typed(op, &[("T", FOUR)], |b| {
+            let vectors = b.attrs().bool("compute_v")?;
+            by_field(
+                b,
+                move |ctx| eigen::<f64>(ctx, vectors),
+                move |ctx| eigen::<Complex64>(ctx, vectors),
+            )
+        });
+    }
+    const REAL: &[DType] = &[DType::Double, DType::Float];
+    for op in ["SelfAdjointEig", "BatchSelfAdjointEig"] {
+        r.add_typed(op, &[("T", REAL)], |_| Built::costly(together));
+    }
 }
+
+/// The first version's one output: eigenvalues in the first row, eigenvectors in the columns below.
+fn together(ctx: &mut OpContext<'_>) -> Result<()> {
+    each::<f64>(
+        ctx,
+        1,
+        |sizes| {
+            let n = square(sizes)?;
+            Ok(vec![smallvec![n + 1, n]])
+        },
+        |given| {
+            let Some((mut out, rows)) = given.first().and_then(|a| decompose(a, true)) else {
+                return invalid(NO_SUCCESS);
+            };
+            out.extend(transpose(&rows));
+            Ok(vec![out])
+        },
+    )
+}
+
+const NO_SUCCESS: &str =
+    "Self-adjoint eigen decomposition was not successful. The input might not be valid.";
 
 fn eigen<C: Field>(ctx: &mut OpContext<'_>, vectors: bool) -> Result<()> {
     each::<C>(
@@ -37,9 +66,7 @@ fn eigen<C: Field>(ctx: &mut OpContext<'_>, vectors: bool) -> Result<()> {
         },
         |given| {
             let Some((values, rows)) = given.first().and_then(|a| decompose(a, vectors)) else {
-                return invalid(
-                    "Self-adjoint eigen decomposition was not successful. The input might not be valid.",
-                );
+                return invalid(NO_SUCCESS);
             };
             let values = values.into_iter().map(C::real).collect();
             Ok(vec![values, transpose(&rows)])

@@ -13,14 +13,16 @@ use num_complex::Complex64;
 use smallvec::smallvec;
 
 pub(crate) fn register(r: &mut Registry) {
-    r.add_typed("MatrixSolveLs", &[("T", FOUR)], |b| {
-        let fast = b.attrs().bool("fast")?;
-        by_field(
-            b,
-            move |ctx| run::<f64>(ctx, fast),
-            move |ctx| run::<Complex64>(ctx, fast),
-        )
-    });
+    for op in ["MatrixSolveLs", "BatchMatrixSolveLs"] {
+        r.add_typed(op, &[("T", FOUR)], |b| {
+            let fast = b.attrs().bool("fast")?;
+            by_field(
+                b,
+                move |ctx| run::<f64>(ctx, fast),
+                move |ctx| run::<Complex64>(ctx, fast),
+            )
+        });
+    }
 }
 
 fn run<C: Field>(ctx: &mut OpContext<'_>, fast: bool) -> Result<()> {

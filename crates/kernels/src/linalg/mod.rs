@@ -2,9 +2,11 @@
 
 mod batch;
 mod batch_matmul;
+mod contract;
 mod decompose;
 mod einsum;
 mod equation;
+mod exponential;
 mod field;
 mod functions;
 pub(crate) mod fuse;
@@ -24,8 +26,10 @@ use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
     batch_matmul::register(registry);
+    contract::register(registry);
     decompose::register(registry);
     einsum::register(registry);
+    exponential::register(registry);
     functions::register(registry);
     hermitian::register(registry);
     least_squares::register(registry);

@@ -13,17 +13,19 @@ use smallvec::smallvec;
 const MAX_STEPS: usize = 75;
 
 pub(crate) fn register(r: &mut Registry) {
-    r.add_typed("Svd", &[("T", FOUR)], |b| {
-        let (vectors, full) = (
-            b.attrs().bool("compute_uv")?,
-            b.attrs().bool("full_matrices")?,
-        );
-        by_field(
-            b,
-            move |ctx| run::<f64>(ctx, vectors, full),
-            move |ctx| run::<Complex64>(ctx, vectors, full),
-        )
-    });
+    for op in ["Svd", "BatchSvd"] {
+        r.add_typed(op, &[("T", FOUR)], |b| {
+            let (vectors, full) = (
+                b.attrs().bool("compute_uv")?,
+                b.attrs().bool("full_matrices")?,
+            );
+            by_field(
+                b,
+                move |ctx| run::<f64>(ctx, vectors, full),
+                move |ctx| run::<Complex64>(ctx, vectors, full),
+            )
+        });
+    }
 }
 
 fn run<C: Field>(ctx: &mut OpContext<'_>, vectors: bool, full: bool) -> Result<()> {

@@ -15,6 +15,7 @@ mod lrn;
 mod pool;
 mod quantize;
 mod resize;
+mod rnn;
 mod softmax;
 mod top_k;
 mod volume;
@@ -36,6 +37,7 @@ pub(crate) fn register(registry: &mut Registry) {
     pool::register(registry);
     quantize::register(registry);
     resize::register(registry);
+    rnn::register(registry);
     softmax::register(registry);
     top_k::register(registry);
     volume::register(registry);

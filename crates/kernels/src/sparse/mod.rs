@@ -3,6 +3,7 @@
 mod add;
 mod counts;
 mod cross;
+mod csr;
 mod dense;
 mod empty_rows;
 mod form;
@@ -27,6 +28,7 @@ pub(crate) fn register(registry: &mut Registry) {
     add::register(registry);
     counts::register(registry);
     cross::register(registry);
+    csr::register(registry);
     dense::register(registry);
     empty_rows::register(registry);
     join::register(registry);

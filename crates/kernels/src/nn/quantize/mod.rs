@@ -1,21 +1,35 @@
 //! Quantization: integers that stand for floats (`codes`), floats rounded as if they had been
 //! such integers (`fake`, `rounding`).
 
+mod arithmetic;
 mod codes;
 mod fake;
+mod layers;
+mod levels;
+mod requantize;
 mod rounding;
+mod shapes;
 
 use downpour_graph::{Result, Status};
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
+    arithmetic::register(registry);
     codes::register(registry);
     fake::register(registry);
+    layers::register(registry);
+    requantize::register(registry);
     rounding::register(registry);
+    shapes::register(registry);
 }
 
 fn invalid<T>(text: impl Into<String>) -> Result<T> {
     Err(Status::invalid_argument(text))
+}
+
+/// A float as TensorFlow's messages print it.
+fn shown(v: f32) -> String {
+    downpour_tensor::Tensor::scalar(v).summarize(1)
 }
 
 /// `(elements before, along, after)` the axis of a shape; one run of everything without an axis.

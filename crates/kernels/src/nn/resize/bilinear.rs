@@ -42,12 +42,19 @@ fn positions(m: Mapping, input: usize, output: usize) -> Vec<Between> {
 }
 
 fn forward(ctx: &mut OpContext<'_>, m: Mapping) -> Result<()> {
+    let image = as_floats(ctx.input(0)?)?;
+    let out = lerp(ctx, m, &image)?;
+    ctx.set_output(0, out);
+    Ok(())
+}
+
+/// Resizes the image of input 0, whose pixels are `image`, to the size in input 1.
+pub(crate) fn lerp(ctx: &OpContext<'_>, m: Mapping, image: &[f32]) -> Result<Tensor> {
     let s = Sizes::check(ctx)?;
     let shape = s.shape();
     let mut out = ctx.zeros(DType::Float, &shape)?;
     let [_, h, w, c] = s.input;
     let [oh, ow] = s.output;
-    let image = as_floats(ctx.input(0)?)?;
     let (ys, xs) = (positions(m, h, oh), positions(m, w, ow));
     let row = ow * c;
     parallel_ranges(
@@ -70,8 +77,44 @@ fn forward(ctx: &mut OpContext<'_>, m: Mapping) -> Result<()> {
             }
         },
     );
-    ctx.set_output(0, out);
-    Ok(())
+    Ok(out)
+}
+
+/// As [`lerp`] over integers, in fixed point with `bits` behind the point.
+pub(crate) fn lerp_codes(
+    ctx: &OpContext<'_>,
+    m: Mapping,
+    image: &[i32],
+    bits: u32,
+) -> Result<(Vec<i32>, Shape)> {
+    let s = Sizes::check(ctx)?;
+    let shape = s.shape();
+    ctx.check_alloc(DType::QInt32, &shape)?;
+    let [n, h, w, c] = s.input;
+    let (ys, xs) = (positions(m, h, s.output[0]), positions(m, w, s.output[1]));
+    let one = 1i64 << bits;
+    let share = |lerp: f32| (lerp * one as f32) as i64;
+    let mut out = Vec::with_capacity(shape.num_elements());
+    for picture in 0..n {
+        for y in &ys {
+            for x in &xs {
+                for ch in 0..c {
+                    let at = |row: usize, column: usize| {
+                        // TensorFlow reads its integers through floats.
+                        image[((picture * h + row) * w + column) * c + ch] as f32 as i64
+                    };
+                    let line = |row: usize| {
+                        let (l, r) = (at(row, x.low), at(row, x.high));
+                        l * one + (r - l) * share(x.lerp)
+                    };
+                    let (top, bottom) = (line(y.low), line(y.high));
+                    let v = top + (bottom - top) / one * share(y.lerp);
+                    out.push(((v + one / 2) / one) as i32);
+                }
+            }
+        }
+    }
+    Ok((out, shape))
 }
 
 fn backward(ctx: &mut OpContext<'_>, m: Mapping, dtype: DType) -> Result<()> {

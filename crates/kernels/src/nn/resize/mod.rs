@@ -7,6 +7,7 @@ mod crop;
 mod nearest;
 
 use crate::args;
+pub(crate) use bilinear::{lerp, lerp_codes};
 use downpour_graph::{Attrs, Result, Status};
 use downpour_runtime::{OpContext, Registry};
 use downpour_tensor::{DType, Shape, Tensor};
@@ -21,13 +22,13 @@ pub(crate) fn register(r: &mut Registry) {
 
 /// How output pixels map to input positions.
 #[derive(Clone, Copy)]
-struct Mapping {
+pub(crate) struct Mapping {
     align_corners: bool,
     half_pixel: bool,
 }
 
 impl Mapping {
-    fn parse(attrs: &Attrs) -> Result<Mapping> {
+    pub(crate) fn parse(attrs: &Attrs) -> Result<Mapping> {
         let half_pixel = match attrs.find("half_pixel_centers") {
             Some(_) => attrs.bool("half_pixel_centers")?,
             None => false,
