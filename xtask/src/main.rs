@@ -27,6 +27,7 @@ mod process;
 mod programs;
 mod proto;
 mod sandblaster;
+mod sweep;
 mod test;
 mod tidy;
 mod trial;
@@ -75,6 +76,8 @@ usage: cargo xtask <command>
   bench --page          renews the tables of docs/performance.md from what was measured last
   bench --scaling [PART]
                         cost as workers, variables and tables grow, to docs/scaling.md
+  sweep [--op GLOB] [--graphs] [--quick]
+                        every op and sixty graphs beside TensorFlow's server; a whole one renews docs/sweep.md
   fuzz [--seconds N] [--target NAME]
                         every decoder's fuzz target, for a bounded time each
   proto                 regenerates the committed protobuf code of crates/wire
@@ -109,6 +112,7 @@ fn run(args: &[String]) -> Result<()> {
         "sandblaster" => sandblaster::run(rest).map(|_| ()),
         "dashboard" => dashboard::test(rest).map(|_| ()),
         "bench" => bench::run(rest),
+        "sweep" => sweep::run(rest).map(|_| ()),
         "fuzz" => fuzz::run(rest),
         "inspect" => inspect::run(rest).map(|_| ()),
         "graphs" => graphs::compare(rest).map(|_| ()),

@@ -51,6 +51,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         report.step("sandblaster", || crate::sandblaster::run(&[]));
         report.step("fuzz", fuzz_smoke);
         report.step("bench", bench_smoke);
+        report.step("sweep", crate::sweep::sample);
     }
     report.finish()
 }

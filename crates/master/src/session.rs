@@ -287,7 +287,8 @@ impl Session {
         let (rewritten, feed_types, calls) = tokio::task::block_in_place(|| {
             let (mut rewritten, feed_types) = rewrite(&graph, &request, ends)?;
             if optimize {
-                rewritten = merge_common(&skip_unused(&rewritten, &request.targets));
+                rewritten = skip_unused(&rewritten, &request.targets);
+                rewritten = merge_common(&rewritten, &request.targets);
                 rewritten = shorten_signals(&rewritten, &request.targets);
             }
             let parts = partition(&rewritten, &self.tasks.devices, &mut self.serial.lock())?;

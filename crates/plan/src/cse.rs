@@ -1,18 +1,19 @@
 //! Common-subexpression elimination: nodes that compute the same from the same become one. Only
-//! stateless nodes of plain values qualify; whatever has a name in the request (`_Arg`,
-//! `_Retval`, `_Send`, `_Recv`) or steers control flow stays.
+//! stateless nodes of plain values qualify, and `NoOp`s that wait for the same; whatever has a name in
+//! the request (`_Arg`, `_Retval`, `_Send`, `_Recv`, targets) or steers control flow stays.
 
 use downpour_graph::{AttrList, AttrValue, Edge, Graph, Node, NodeId};
 use downpour_tensor::{DType, Tensor};
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 use std::sync::Arc;
 
 /// Constants larger than this are not compared.
 const MAX_COMPARED_BYTES: usize = 4096;
 
-/// Merges nodes that compute the same value.
-pub fn merge_common(graph: &Graph) -> Graph {
+/// Merges nodes that compute the same value; `targets` stay.
+pub fn merge_common(graph: &Graph, targets: &[String]) -> Graph {
+    let targets: HashSet<&str> = targets.iter().map(String::as_str).collect();
     let mut canonical: Vec<NodeId> = graph.nodes().map(|(id, _)| id).collect();
     let mut seen: HashMap<String, NodeId> = HashMap::new();
     let mut merged = false;
@@ -21,6 +22,11 @@ pub fn merge_common(graph: &Graph) -> Graph {
         let Some(key) = key_of(node, &canonical) else {
             continue;
         };
+        // Others may become a target, a target does not become another node.
+        if targets.contains(&*node.name) {
+            seen.entry(key).or_insert(id);
+            continue;
+        }
         match seen.get(&key) {
             Some(&first) => {
                 canonical[id.index()] = first;
@@ -66,8 +72,11 @@ pub fn merge_common(graph: &Graph) -> Graph {
 fn key_of(node: &Node, canonical: &[NodeId]) -> Option<String> {
     let plain =
         |&(t, is_ref): &(DType, bool)| !is_ref && !matches!(t, DType::Resource | DType::Variant);
+    // `tf.gradients` lets the gradients of one op wait for each other behind a `NoOp`: unless two such `NoOp`s are seen to
+    // be the same, nothing behind them is.
+    let is_wait = node.op_name() == "NoOp" && !node.control_inputs.is_empty();
     if node.op.stateful
-        || node.output_types.is_empty()
+        || (node.output_types.is_empty() && !is_wait)
         || !node.input_types.iter().chain(&node.output_types).all(plain)
         || matches!(
             node.op_name(),
@@ -106,10 +115,12 @@ fn key_of(node: &Node, canonical: &[NodeId]) -> Option<String> {
         .map(|c| canonical[c.index()].0)
         .collect();
     controls.sort();
+    controls.dedup();
     let _ = write!(key, "\u{1}{controls:?}");
     for (name, value) in &node.attrs.0 {
-        // Attributes that start with an underscore are hints, except where they place a node.
-        if name.starts_with('_') && name != "_class" {
+        // Attributes that start with an underscore are hints. `_class` too: what it asks for is already in `device`, and it
+        // names another node wherever `tf.gradients` was called another time.
+        if name.starts_with('_') {
             continue;
         }
         let _ = write!(key, "\u{1}{name}=");
@@ -191,11 +202,80 @@ mod tests {
             ..Default::default()
         })
         .unwrap();
-        let m = merge_common(&g);
+        let m = merge_common(&g, &[]);
         let names: Vec<&str> = m.nodes().map(|(_, n)| &*n.name).collect();
         // Addition is declared commutative, subtraction is not; `_Arg`s are stateful.
         assert_eq!(names, ["x", "y", "a", "c", "d", "e"]);
         let e = m.node(m.find("e").unwrap());
         assert_eq!(e.inputs[0], e.inputs[1]);
+    }
+
+    /// What two calls of `tf.gradients` on one loss leave behind, an update of its own on each.
+    fn twice_differentiated() -> Graph {
+        let class = |name: &str| {
+            AttrValue::List(AttrList::Str(vec![
+                format!("loc:@{name}").into_bytes().into(),
+            ]))
+        };
+        let mut x = node("x", "_Arg", &[]);
+        x.attrs.set("index", 0i64);
+        let mut nodes = vec![x];
+        for (scope, update) in [("g", "u"), ("g_1", "u_1")] {
+            let named = |part: &str| format!("{scope}/{part}");
+            let (left, right) = (named("left"), named("right"));
+            let mut wait = node(
+                &named("group_deps"),
+                "NoOp",
+                &[&format!("^{left}"), &format!("^{right}")],
+            );
+            wait.attrs = Default::default();
+            let mut out = node(
+                &named("out"),
+                "Identity",
+                &[&left, &format!("^{}", named("group_deps"))],
+            );
+            out.attrs.set("_class", class(&left));
+            let mut print = node(update, "_Retval", &[&named("out")]);
+            print.attrs.set("index", i64::from(update == "u_1"));
+            nodes.extend([
+                node(&left, "Neg", &["x"]),
+                node(&right, "Exp", &["x"]),
+                wait,
+                out,
+                print,
+            ]);
+        }
+        Graph::new(GraphDef {
+            nodes,
+            ..Default::default()
+        })
+        .unwrap()
+    }
+
+    #[test]
+    fn equal_gradients_merge_through_the_nodes_that_tie_them_together() {
+        let m = merge_common(&twice_differentiated(), &[]);
+        let names: Vec<&str> = m.nodes().map(|(_, n)| &*n.name).collect();
+        let want = [
+            "x",
+            "g/left",
+            "g/right",
+            "g/group_deps",
+            "g/out",
+            "u",
+            "u_1",
+        ];
+        assert_eq!(names, want);
+        let read = |name: &str| m.node(m.find(name).unwrap()).inputs[0];
+        assert_eq!(read("u"), read("u_1"));
+    }
+
+    #[test]
+    fn what_a_request_names_stays() {
+        let targets = ["g_1/group_deps".to_owned(), "g_1/left".to_owned()];
+        let m = merge_common(&twice_differentiated(), &targets);
+        assert!(targets.iter().all(|t| m.find(t).is_some()));
+        // Behind a target that stayed, waiting for it is not waiting for the other.
+        assert!(m.find("g_1/right").is_none());
     }
 }

@@ -9,6 +9,7 @@ use crate::types::with_type;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, parallel_ranges};
 use downpour_tensor::{Buffer, DType, Dims, Element, Tensor};
+use half::slice::HalfFloatSliceExt;
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
 
@@ -57,9 +58,33 @@ fn converted<S: Source>(ctx: &OpContext<'_>, to: DType, truncate: bool) -> Resul
         DType::Int64 => map(x, to, |v: S| v.wide()),
         DType::UInt64 => map(x, to, |v: S| v.unsigned()),
         DType::Float if truncate => map(x, to, |v: S| cut(v.double(), 23) as f32),
+        DType::Float if x.dtype() == DType::Half => {
+            let values = x.as_slice::<f16>()?;
+            let mut out = vec![0.0f32; values.len()];
+            parallel_ranges(&mut out, 1, GRAIN, |at, part| {
+                values[at..at + part.len()].convert_to_f32_slice(part);
+            });
+            Ok(Tensor::from_buffer(
+                to,
+                x.shape().clone(),
+                Buffer::from_vec(out),
+            )?)
+        }
         DType::Float => map(x, to, |v: S| v.single()),
         DType::Double => map(x, to, |v: S| v.double()),
         DType::Half if truncate => map(x, to, |v: S| f16::from_f64(cut(v.double(), 10))),
+        DType::Half if x.dtype() == DType::Float => {
+            let values = x.as_slice::<f32>()?;
+            let mut out = vec![f16::ZERO; values.len()];
+            parallel_ranges(&mut out, 1, GRAIN, |at, part| {
+                part.convert_from_f32_slice(&values[at..at + part.len()]);
+            });
+            Ok(Tensor::from_buffer(
+                to,
+                x.shape().clone(),
+                Buffer::from_vec(out),
+            )?)
+        }
         DType::Half => map(x, to, |v: S| f16::from_f32(v.single())),
         DType::BFloat16 if truncate => map(x, to, |v: S| bf16::from_f64(cut(v.double(), 7))),
         DType::BFloat16 => map(x, to, |v: S| bf16::from_f32(v.single())),
@@ -134,9 +159,9 @@ macro_rules! integer_sources {
 integer_sources!(i8, i16, i32, i64, u8, u16, u32, u64);
 
 macro_rules! float_sources {
-    ($($t:ty: $single:expr, $double:expr, $truth:expr;)*) => {
+    ($($t:ty: $single:expr, $double:expr, $truth:expr, $int:expr;)*) => {
         $(impl Source for $t {
-            fn int(self) -> i32 { to_i32(self.double()) }
+            fn int(self) -> i32 { $int(self) }
             fn wide(self) -> i64 { to_i64(self.double()) }
             fn unsigned(self) -> u64 { to_u64(self.double()) }
             fn single(self) -> f32 { $single(self) }
@@ -146,10 +171,10 @@ macro_rules! float_sources {
     };
 }
 float_sources! {
-    f32: |v| v, f64::from, |v: f32| !(v.abs() < f32::MIN_POSITIVE);
-    f64: |v| v as f32, |v| v, |v: f64| !(v.abs() < f64::MIN_POSITIVE);
-    f16: f32::from, f64::from, |v: f16| v != f16::ZERO;
-    bf16: f32::from, f64::from, |v: bf16| v != bf16::ZERO;
+    f32: |v| v, f64::from, |v: f32| !(v.abs() < f32::MIN_POSITIVE), single_to_i32;
+    f64: |v| v as f32, |v| v, |v: f64| !(v.abs() < f64::MIN_POSITIVE), to_i32;
+    f16: f32::from, f64::from, |v: f16| v != f16::ZERO, |v: f16| to_i32(v.into());
+    bf16: f32::from, f64::from, |v: bf16| v != bf16::ZERO, |v: bf16| to_i32(v.into());
 }
 
 macro_rules! complex_sources {
@@ -188,6 +213,19 @@ impl Source for bool {
     fn truth(self) -> bool {
         self
     }
+}
+
+/// `cvttss2si`: as `to_i32`, in a form that loops vectorise.
+#[inline(always)]
+#[allow(
+    unsafe_code,
+    reason = "a saturating conversion takes four instructions more"
+)]
+fn single_to_i32(v: f32) -> i32 {
+    let fits = v.abs() < 2_147_483_648.0;
+    // SAFETY: a number of that size fits, and so does 0.
+    let int = unsafe { (if fits { v } else { 0.0 }).to_int_unchecked::<i32>() };
+    if fits { int } else { i32::MIN }
 }
 
 /// `cvttsd2si` with a 32-bit target. Every f32 is a f64, so one form serves both.

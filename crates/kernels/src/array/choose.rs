@@ -129,9 +129,7 @@ fn choose(ctx: &OpContext<'_>, cond: &[bool], then: &Tensor, other: &Tensor) -> 
         let (a, b) = (U::view(then)?, U::view(other)?);
         match row {
             0 => {}
-            1 => out.extend(cond.iter().zip(a.iter().zip(b)).map(|(&c, (a, b))| {
-                if c { a.clone() } else { b.clone() }
-            })),
+            1 => U::mix(&mut out, cond, a, b),
             n => for (&c, (a, b)) in cond.iter().zip(a.chunks_exact(n).zip(b.chunks_exact(n))) {
                 out.extend_from_slice(if c { a } else { b });
             },
@@ -180,23 +178,12 @@ fn choose_or_one(
     let dtype = then.dtype();
     with_unit!(dtype, U => {
         let mut out = room::<U>(ctx, dtype, &shape)?;
-        match (U::view(&then)?, U::view(&other)?) {
-            (a, b) if a.len() == cond.len() && b.len() == cond.len() => {
-                out.extend(cond.iter().zip(a.iter().zip(b)).map(|(&c, (a, b))| {
-                    if c { a.clone() } else { b.clone() }
-                }));
-            }
-            ([a], [b]) => {
-                out.extend(cond.iter().map(|&c| if c { a.clone() } else { b.clone() }));
-            }
-            (a, [b]) => out.extend(cond.iter().zip(a).map(|(&c, a)| {
-                if c { a.clone() } else { b.clone() }
-            })),
-            ([a], b) => out.extend(cond.iter().zip(b).map(|(&c, b)| {
-                if c { a.clone() } else { b.clone() }
-            })),
-            _ => return Err(Status::internal("an operand was not broadcast")),
+        let (a, b) = (U::view(&then)?, U::view(&other)?);
+        let fits = |x: &[U]| x.len() == cond.len() || x.len() == 1;
+        if !fits(a) || !fits(b) {
+            return Err(Status::internal("an operand was not broadcast"));
         }
+        U::mix(&mut out, cond, a, b);
         U::tensor(dtype, out, shape)
     })
 }

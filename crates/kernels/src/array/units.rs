@@ -4,7 +4,7 @@
 
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
-use downpour_runtime::OpContext;
+use downpour_runtime::{OpContext, parallel_ranges};
 use downpour_tensor::{Buffer, DType, ResourceHandle, Shape, Tensor, Variant};
 use num_complex::Complex64;
 
@@ -23,7 +23,20 @@ pub(crate) trait Unit: Clone + Send + Sync + 'static {
     fn zeros(n: usize) -> Result<Vec<Self>> {
         Ok(vec![Self::zero()?; n])
     }
+
+    /// Appends `a` where the condition holds and `b` elsewhere; either may be one element that stands for all.
+    fn mix(out: &mut Vec<Self>, cond: &[bool], a: &[Self], b: &[Self]) {
+        let at = |x: &[Self], i: usize| if x.len() == 1 { 0 } else { i };
+        let pick = |(i, &c): (usize, &bool)| match c {
+            true => a[at(a, i)].clone(),
+            false => b[at(b, i)].clone(),
+        };
+        out.extend(cond.iter().enumerate().map(pick));
+    }
 }
+
+/// Elements worth a thread of their own where one of two is taken.
+const MIX_GRAIN: usize = 32 << 10;
 
 macro_rules! plain_units {
     ($($t:ty),*) => {
@@ -38,6 +51,38 @@ macro_rules! plain_units {
 
             fn zero() -> Result<Self> {
                 Ok(Self::default())
+            }
+
+            fn mix(out: &mut Vec<Self>, cond: &[bool], a: &[Self], b: &[Self]) {
+                let start = out.len();
+                out.resize(start + cond.len(), Self::default());
+                parallel_ranges(&mut out[start..], 1, MIX_GRAIN, |at, out| {
+                    let cond = &cond[at..at + out.len()];
+                    // Both are read, whatever the condition says: so the loop has no branch.
+                    match (a, b) {
+                        (&[a], &[b]) => {
+                            for (o, &c) in out.iter_mut().zip(cond) {
+                                *o = if c { a } else { b };
+                            }
+                        }
+                        (&[a], b) => {
+                            for ((o, &c), &b) in out.iter_mut().zip(cond).zip(&b[at..]) {
+                                *o = if c { a } else { b };
+                            }
+                        }
+                        (a, &[b]) => {
+                            for ((o, &c), &a) in out.iter_mut().zip(cond).zip(&a[at..]) {
+                                *o = if c { a } else { b };
+                            }
+                        }
+                        (a, b) => {
+                            let both = a[at..].iter().zip(&b[at..]);
+                            for ((o, &c), (&a, &b)) in out.iter_mut().zip(cond).zip(both) {
+                                *o = if c { a } else { b };
+                            }
+                        }
+                    }
+                });
             }
         })*
     };

@@ -1,13 +1,15 @@
 //! Decompositions of small matrices and what follows from them: `Cholesky`, `Qr`,
 //! `MatrixInverse`, `MatrixDeterminant`, `LogMatrixDeterminant`, `MatrixSolve`,
-//! `MatrixTriangularSolve`. Plain textbook algorithms in double precision.
+//! `MatrixTriangularSolve`. In double precision.
 
 use super::batch::{FIVE, FOUR, by_field, each, invalid, matrices, split, square};
+use super::blocked::{self, Triangle, solve_triangle, subtract};
 use super::field::{Dense, Field};
 use super::functions::map;
 use super::lu::Lu;
 use super::reflect::{Reflector, product};
 use crate::broadcast::Broadcast;
+use crate::math::isa::{Isa, Loop, dispatch};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};
 use downpour_tensor::{DType, Shape};
@@ -79,28 +81,7 @@ pub(crate) fn register(r: &mut Registry) {
 /// The lower triangular factor; NaN if the matrix is not positive definite.
 pub(super) fn cholesky<C: Field>(mut a: Dense<C>) -> Dense<C> {
     let n = a.rows;
-    let mut failed = false;
-    for j in 0..n {
-        let mut d = a.get(j, j).re();
-        for k in 0..j {
-            let v = a.get(j, k).abs();
-            d -= v * v;
-        }
-        // A NaN fails as well.
-        if d.is_nan() || d <= 0.0 {
-            failed = true;
-            break;
-        }
-        let d = d.sqrt();
-        *a.at(j, j) = C::real(d);
-        for i in j + 1..n {
-            let mut v = a.get(i, j);
-            for k in 0..j {
-                v = v - a.get(i, k) * a.get(j, k).conj();
-            }
-            *a.at(i, j) = v / C::real(d);
-        }
-    }
+    let failed = !blocked::cholesky(&mut a);
     for i in 0..n {
         for j in 0..n {
             if j > i {
@@ -127,22 +108,7 @@ fn cholesky_gradient(ctx: &mut OpContext<'_>) -> Result<()> {
             let [l, mut g] = <[_; 2]>::try_from(given)
                 .map_err(|_| Status::internal("two matrices were asked for"))?;
             let n = l.rows;
-            // The factorisation's steps undone, last column first.
-            for k in (0..n).rev() {
-                let d = l.get(k, k);
-                for i in k + 1..n {
-                    *g.at(i, k) /= d;
-                    *g.at(k, k) -= l.get(i, k) * g.get(i, k);
-                }
-                *g.at(k, k) /= 2.0 * d;
-                for i in k..n {
-                    let v = g.get(i, k);
-                    for j in 0..k {
-                        *g.at(i, j) -= v * l.get(k, j);
-                        *g.at(k, j) -= v * l.get(i, j);
-                    }
-                }
-            }
+            dispatch(Undo { l: &l, g: &mut g });
             let value = |i: usize, j: usize| {
                 let v = g.get(i.max(j), i.min(j));
                 if i == j { v } else { v / 2.0 }
@@ -151,6 +117,36 @@ fn cholesky_gradient(ctx: &mut OpContext<'_>) -> Result<()> {
             Ok(vec![rows.map(|(i, j)| value(i, j)).collect()])
         },
     )
+}
+
+/// The factorisation's steps undone, last column first.
+struct Undo<'a> {
+    l: &'a Dense<f64>,
+    g: &'a mut Dense<f64>,
+}
+
+impl Loop for Undo<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let (l, g, n) = (self.l, self.g, self.l.rows);
+        for k in (0..n).rev() {
+            let d = l.get(k, k);
+            for i in k + 1..n {
+                *g.at(i, k) /= d;
+                *g.at(k, k) -= l.get(i, k) * g.get(i, k);
+            }
+            *g.at(k, k) /= 2.0 * d;
+            let (above, below) = g.values.split_at_mut((k + 1) * n);
+            let (left, own) = above[k * n..].split_at_mut(k);
+            subtract(left, 2.0 * own[0], &l.values[k * n..k * n + k]);
+            for (i, row) in (k + 1..n).zip(below.chunks_exact_mut(n)) {
+                let v = row[k];
+                subtract(&mut row[..k], v, &l.values[k * n..k * n + k]);
+                subtract(left, v, &l.values[i * n..i * n + k]);
+            }
+        }
+    }
 }
 
 fn inverse<C: Field>(ctx: &mut OpContext<'_>, adjoint: bool) -> Result<()> {
@@ -287,21 +283,14 @@ fn triangular<C: Field>(a: &Dense<C>, b: &Dense<C>, lower: bool, adjoint: bool) 
     } else {
         a
     };
-    let n = a.rows;
-    let mut x = Dense::new(n, b.cols, b.values.clone());
+    let mut x = Dense::new(a.rows, b.cols, b.values.clone());
     // The adjoint of a lower triangle is an upper one.
     let forwards = lower != adjoint;
-    for j in 0..b.cols {
-        for step in 0..n {
-            let i = if forwards { step } else { n - 1 - step };
-            let known = if forwards { 0..i } else { i + 1..n };
-            let mut v = x.get(i, j);
-            for k in known {
-                v = v - a.get(i, k) * x.get(k, j);
-            }
-            *x.at(i, j) = v / a.get(i, i);
-        }
-    }
+    let kind = Triangle {
+        forwards,
+        unit: false,
+    };
+    solve_triangle(a, &mut x.values, b.cols, kind);
     x
 }
 

@@ -1,6 +1,7 @@
 //! The numbers that decompositions are computed in: double, real or complex, whatever the
 //! tensor's own precision.
 
+use super::tile::Tiled;
 use crate::nn::float::{narrow, widen};
 use downpour_graph::{Result, Status};
 use downpour_tensor::{DType, Shape, Tensor};
@@ -16,9 +17,7 @@ pub(super) trait Field:
     + Div<Output = Self>
     + Neg<Output = Self>
     + PartialEq
-    + Send
-    + Sync
-    + 'static
+    + Tiled
 {
     /// 0.
     const ZERO: Self;
@@ -32,6 +31,8 @@ pub(super) trait Field:
     fn conj(self) -> Self;
     /// The absolute value.
     fn abs(self) -> f64;
+    /// The product with a real number.
+    fn times_real(self, v: f64) -> Self;
     /// The elements of a tensor.
     fn read(t: &Tensor) -> Result<Vec<Self>>;
     /// A tensor of `dtype` with these elements.
@@ -51,11 +52,16 @@ impl Field for f64 {
     fn re(self) -> f64 {
         self
     }
+    #[inline(always)]
     fn conj(self) -> f64 {
         self
     }
     fn abs(self) -> f64 {
         f64::abs(self)
+    }
+    #[inline(always)]
+    fn times_real(self, v: f64) -> f64 {
+        self * v
     }
     fn read(t: &Tensor) -> Result<Vec<f64>> {
         let t = widen(t)?;
@@ -88,6 +94,10 @@ impl Field for Complex64 {
     }
     fn abs(self) -> f64 {
         self.norm()
+    }
+    #[inline(always)]
+    fn times_real(self, v: f64) -> Complex64 {
+        Complex64::new(self.re * v, self.im * v)
     }
     fn read(t: &Tensor) -> Result<Vec<Complex64>> {
         match t.dtype() {
@@ -133,11 +143,13 @@ impl<C: Field> Dense<C> {
     }
 
     /// An element.
+    #[inline(always)]
     pub(super) fn get(&self, i: usize, j: usize) -> C {
         self.values[i * self.cols + j]
     }
 
     /// An element, to write.
+    #[inline(always)]
     pub(super) fn at(&mut self, i: usize, j: usize) -> &mut C {
         &mut self.values[i * self.cols + j]
     }
@@ -152,10 +164,19 @@ impl<C: Field> Dense<C> {
         m
     }
 
+    /// Exchanges rows and columns of a square matrix.
+    pub(super) fn transpose(&mut self) {
+        for i in 0..self.rows {
+            (0..i).for_each(|j| self.values.swap(i * self.cols + j, j * self.cols + i));
+        }
+    }
+
     /// Exchanges two rows.
     pub(super) fn swap_rows(&mut self, a: usize, b: usize) {
         if a != b {
-            (0..self.cols).for_each(|j| self.values.swap(a * self.cols + j, b * self.cols + j));
+            let (low, high) = (a.min(b), a.max(b));
+            let (head, tail) = self.values.split_at_mut(high * self.cols);
+            head[low * self.cols..(low + 1) * self.cols].swap_with_slice(&mut tail[..self.cols]);
         }
     }
 }

@@ -105,7 +105,27 @@ pub(crate) fn multiply_into<T: Tiled>(
         return;
     }
     // SAFETY: `c` has room for the product, exclusively ours.
-    unsafe { run(c.as_mut_ptr().cast(), a, b, false, parallel) }
+    unsafe { run(c.as_mut_ptr().cast(), b.cols, a, b, false, parallel) }
+}
+
+/// `c += a·b` where the rows of `c` begin `stride` elements apart: a block of a larger matrix.
+pub(crate) fn add_product<T: Tiled>(
+    c: &mut [T],
+    stride: usize,
+    a: Matrix<'_, T>,
+    b: Matrix<'_, T>,
+    parallel: bool,
+) {
+    if a.rows == 0 || a.cols == 0 || b.cols == 0 {
+        return;
+    }
+    assert!(stride >= b.cols, "rows of the result overlap");
+    assert!(
+        (a.rows - 1) * stride + b.cols <= c.len(),
+        "the result has another size"
+    );
+    // SAFETY: `c` holds the rows of the block, exclusively ours.
+    unsafe { run(c.as_mut_ptr(), stride, a, b, true, parallel) }
 }
 
 /// `c = a·b`, or `c += a·b`, with `c` dense and row-major. Splits over threads when `parallel`
@@ -126,7 +146,7 @@ fn multiply<T: Tiled>(
         return;
     }
     // SAFETY: `c` holds as many values as the product, exclusively ours.
-    unsafe { run(c.as_mut_ptr(), a, b, accumulate, parallel) }
+    unsafe { run(c.as_mut_ptr(), b.cols, a, b, accumulate, parallel) }
 }
 
 struct Target<T>(*mut T);
@@ -135,10 +155,11 @@ struct Target<T>(*mut T);
 unsafe impl<T: Send> Sync for Target<T> {}
 
 /// # Safety
-/// `c` must be valid for writing `a.rows * b.cols` elements (and hold values if `accumulate`),
-/// used by no one else.
+/// `c` must be valid for writing `a.rows` rows of `b.cols` elements, `stride` apart (and hold values if
+/// `accumulate`), used by no one else.
 unsafe fn run<T: Tiled>(
     c: *mut T,
+    stride: usize,
     a: Matrix<'_, T>,
     b: Matrix<'_, T>,
     accumulate: bool,
@@ -156,7 +177,7 @@ unsafe fn run<T: Tiled>(
     let part = |rows: Range<usize>, cols: Range<usize>| {
         let target = &target;
         // SAFETY: the ranges are within `c` and no two threads get the same part of it.
-        unsafe { block(target.0, n, a, b, rows, cols, accumulate) }
+        unsafe { block(target.0, stride, a, b, rows, cols, accumulate) }
     };
     let work = m.saturating_mul(n).saturating_mul(k);
     let kernel = T::kernel();
@@ -178,13 +199,13 @@ unsafe fn run<T: Tiled>(
     }
 }
 
-/// Computes rows `rows` and columns `cols` of `c`, of which a row has `n` elements.
+/// Computes rows `rows` and columns `cols` of `c`, whose rows begin `pitch` elements apart.
 ///
 /// # Safety
 /// That part of `c` must be valid for writing and used by no one else.
 unsafe fn block<T: Tiled>(
     c: *mut T,
-    n: usize,
+    pitch: usize,
     a: Matrix<'_, T>,
     b: Matrix<'_, T>,
     rows: Range<usize>,
@@ -195,7 +216,7 @@ unsafe fn block<T: Tiled>(
     // So few columns that rows of the right operand are read where they are: what a vector reads past
     // the end of one is dropped with the columns past the last.
     // Not with a left operand read down its columns, where copying proved quicker.
-    let narrow = b.col_stride == 1 && a.col_stride == 1 && n <= kernel.lanes;
+    let narrow = b.col_stride == 1 && a.col_stride == 1 && b.cols <= kernel.lanes;
     let depth = a.cols.min(if narrow { NARROW_DEPTH } else { DEPTH });
     // A left operand that is not read along its rows is copied so that it is, tile by tile,
     // unless it is read only a few times anyway.
@@ -239,7 +260,7 @@ unsafe fn block<T: Tiled>(
                     (&panel, kernel.width)
                 };
                 out_at.clear();
-                out_at.extend(rs.clone().map(|r| r * n + cs.start));
+                out_at.extend(rs.clone().map(|r| r * pitch + cs.start));
                 let sweep = Sweep {
                     a: a_data,
                     rows: &at,
@@ -252,9 +273,10 @@ unsafe fn block<T: Tiled>(
                     cols: cs.len(),
                     out_rows: &out_at,
                 };
+                let len = (a.rows - 1) * pitch + b.cols;
                 // SAFETY: the rows named are in our part of `c`; from the second block on they
                 // hold the sums of the first.
-                unsafe { kernel.run_at(&sweep, c, a.rows * n, accumulate || k0 > 0) };
+                unsafe { kernel.run_at(&sweep, c, len, accumulate || k0 > 0) };
             }
         }
         k0 = ks.end;
@@ -363,6 +385,25 @@ mod tests {
             }
         }
         c
+    }
+
+    #[test]
+    fn a_product_is_added_to_a_block_of_a_larger_matrix() {
+        let (m, k, n, stride) = (13, 9, 21, 30);
+        let a: Vec<f32> = (0..m * k).map(|i| ((i * 7) % 13) as f32 - 6.0).collect();
+        let b: Vec<f32> = (0..k * n).map(|i| ((i * 5) % 11) as f32 - 5.0).collect();
+        let (a, b) = (
+            Matrix::dense(&a, m, k, false),
+            Matrix::dense(&b, k, n, false),
+        );
+        let mut c = vec![1.0f32; (m - 1) * stride + n];
+        add_product(&mut c, stride, a, b, false);
+        let want = naive(a, b);
+        for (i, v) in c.iter().enumerate() {
+            let (row, col) = (i / stride, i % stride);
+            let added = if col < n { want[row * n + col] } else { 0.0 };
+            assert_eq!(*v, 1.0 + added);
+        }
     }
 
     #[test]

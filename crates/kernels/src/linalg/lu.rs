@@ -1,6 +1,7 @@
 //! LU factorisation with row exchanges, which solves and determinants build on; and the op `Lu`.
 
 use super::batch::{FOUR, by_field, invalid, matrices};
+use super::blocked::{self, Triangle, solve_triangle};
 use super::field::{Dense, Field};
 use crate::args::int_tensor;
 use crate::types::INDEX;
@@ -63,29 +64,7 @@ pub(super) struct Lu<C> {
 impl<C: Field> Lu<C> {
     /// Factorises a square matrix.
     pub(super) fn new(mut a: Dense<C>) -> Lu<C> {
-        let n = a.rows;
-        let mut order: Vec<usize> = (0..n).collect();
-        let mut sign = 1.0;
-        for k in 0..n {
-            let size = |i: usize| a.get(i, k).abs();
-            let pivot = (k..n).fold(k, |best, i| if size(i) > size(best) { i } else { best });
-            if pivot != k {
-                a.swap_rows(k, pivot);
-                order.swap(k, pivot);
-                sign = -sign;
-            }
-            let d = a.get(k, k);
-            if d == C::ZERO {
-                continue;
-            }
-            for i in k + 1..n {
-                let f = a.get(i, k) / d;
-                *a.at(i, k) = f;
-                for j in k + 1..n {
-                    *a.at(i, j) = a.get(i, j) - f * a.get(k, j);
-                }
-            }
-        }
+        let (order, sign) = blocked::lu(&mut a);
         Lu {
             factors: a,
             order,
@@ -106,21 +85,9 @@ impl<C: Field> Lu<C> {
             x.values
                 .extend_from_slice(&b.values[r * cols..(r + 1) * cols]);
         }
-        for j in 0..cols {
-            for i in 0..n {
-                let mut v = x.get(i, j);
-                for k in 0..i {
-                    v = v - self.factors.get(i, k) * x.get(k, j);
-                }
-                *x.at(i, j) = v;
-            }
-            for i in (0..n).rev() {
-                let mut v = x.get(i, j);
-                for k in i + 1..n {
-                    v = v - self.factors.get(i, k) * x.get(k, j);
-                }
-                *x.at(i, j) = v / self.factors.get(i, i);
-            }
+        for (forwards, unit) in [(true, true), (false, false)] {
+            let kind = Triangle { forwards, unit };
+            solve_triangle(&self.factors, &mut x.values, cols, kind);
         }
         x
     }

@@ -2,6 +2,7 @@
 
 mod batch;
 mod batch_matmul;
+mod blocked;
 mod contract;
 mod decompose;
 mod einsum;

@@ -1,6 +1,8 @@
 //! Householder reflections: what turns a column into a multiple of the first unit vector.
 
+use super::blocked::{dot, subtract};
 use super::field::{Dense, Field};
+use crate::math::isa::{Isa, Loop, dispatch};
 use std::ops::Range;
 
 /// H = 1 - tau·v·v*, acting on the coordinates from `first` on.
@@ -41,39 +43,65 @@ impl<C: Field> Reflector<C> {
     }
 
     fn left(&self, a: &mut Dense<C>, cols: Range<usize>, tau: C) {
-        let width = a.cols;
-        let row = |i: usize| {
-            let start = (self.first + i) * width;
-            start + cols.start..start + cols.end
-        };
-        let mut dots = vec![C::ZERO; cols.len()];
-        for (i, v) in self.v.iter().enumerate() {
-            let v = v.conj();
-            for (dot, x) in dots.iter_mut().zip(&a.values[row(i)]) {
-                *dot = *dot + v * *x;
-            }
-        }
-        for (i, v) in self.v.iter().enumerate() {
-            let v = tau * *v;
-            for (x, dot) in a.values[row(i)].iter_mut().zip(&dots) {
-                *x = *x - v * *dot;
-            }
-        }
+        dispatch(Left {
+            r: self,
+            a,
+            cols,
+            tau,
+        });
     }
 
     /// The rows `rows` of `a` become a H.
     pub(super) fn after(&self, a: &mut Dense<C>, rows: Range<usize>) {
-        for i in rows {
-            let start = i * a.cols + self.first;
-            let row = &mut a.values[start..start + self.v.len()];
-            let dot = row
-                .iter()
-                .zip(&self.v)
-                .fold(C::ZERO, |s, (x, v)| s + *x * *v);
-            let dot = self.tau * dot;
-            for (x, v) in row.iter_mut().zip(&self.v) {
-                *x = *x - dot * v.conj();
-            }
+        dispatch(After { r: self, a, rows });
+    }
+}
+
+struct Left<'a, C> {
+    r: &'a Reflector<C>,
+    a: &'a mut Dense<C>,
+    cols: Range<usize>,
+    tau: C,
+}
+
+impl<C: Field> Loop for Left<'_, C> {
+    type Out = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let width = self.a.cols;
+        let (start, len) = (self.r.first * width + self.cols.start, self.cols.len());
+        let mut dots = vec![C::ZERO; len];
+        for (i, v) in self.r.v.iter().enumerate() {
+            let row = &self.a.values[start + i * width..start + i * width + len];
+            subtract(&mut dots, -v.conj(), row);
+        }
+        for (i, v) in self.r.v.iter().enumerate() {
+            let row = &mut self.a.values[start + i * width..start + i * width + len];
+            subtract(row, self.tau * *v, &dots);
+        }
+    }
+}
+
+struct After<'a, C> {
+    r: &'a Reflector<C>,
+    a: &'a mut Dense<C>,
+    rows: Range<usize>,
+}
+
+impl<C: Field> Loop for After<'_, C> {
+    type Out = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let v = &self.r.v;
+        let mut turned = Vec::with_capacity(v.len());
+        for v in v {
+            turned.push(v.conj());
+        }
+        for i in self.rows {
+            let start = i * self.a.cols + self.r.first;
+            let row = &mut self.a.values[start..start + v.len()];
+            let f = self.r.tau * dot(row, v);
+            subtract(row, f, &turned);
         }
     }
 }
@@ -83,7 +111,8 @@ pub(super) fn product<C: Field>(reflectors: &[Reflector<C>], rows: usize, cols: 
     let mut q = Dense::new(rows, cols, vec![C::ZERO; rows * cols]);
     (0..rows.min(cols)).for_each(|i| *q.at(i, i) = C::ONE);
     for r in reflectors.iter().rev() {
-        r.times(&mut q, 0..cols);
+        // Columns before its first are still those of the identity, which it does not change.
+        r.times(&mut q, r.first.min(cols)..cols);
     }
     q
 }
@@ -99,10 +128,24 @@ pub(super) fn turn_rows<C: Field>(m: &mut Dense<C>, a: usize, b: usize, c: f64, 
     } else {
         (high_row, low_row)
     };
-    let (c, s) = (C::real(c), C::real(s));
-    for (x, y) in x.iter_mut().zip(y) {
-        let (old_x, old_y) = (*x, *y);
-        *x = c * old_x + s * old_y;
-        *y = c * old_y - s * old_x;
+    dispatch(Turn { x, y, c, s });
+}
+
+struct Turn<'a, C> {
+    x: &'a mut [C],
+    y: &'a mut [C],
+    c: f64,
+    s: f64,
+}
+
+impl<C: Field> Loop for Turn<'_, C> {
+    type Out = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        for (x, y) in self.x.iter_mut().zip(self.y) {
+            let (old_x, old_y) = (*x, *y);
+            *x = old_x.times_real(self.c) + old_y.times_real(self.s);
+            *y = old_y.times_real(self.c) - old_x.times_real(self.s);
+        }
     }
 }

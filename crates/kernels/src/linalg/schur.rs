@@ -3,6 +3,7 @@
 
 use super::field::{Dense, Field};
 use super::reflect::Reflector;
+use crate::math::isa::{Isa, Loop, dispatch};
 use num_complex::Complex64;
 
 /// Steps allowed for each eigenvalue; three are usual.
@@ -28,6 +29,7 @@ pub(super) fn schur(mut t: Dense<Complex64>) -> Option<Schur> {
             (k + 2..n).for_each(|i| *t.at(i, k) = Complex64::ZERO);
         }
     }
+    q.transpose();
     let (mut end, mut steps) = (n, 0);
     while end > 1 {
         let last = end - 1;
@@ -64,6 +66,7 @@ pub(super) fn schur(mut t: Dense<Complex64>) -> Option<Schur> {
         };
         step(&mut t, &mut q, first, last, shift);
     }
+    q.transpose();
     Some(Schur { q, t })
 }
 
@@ -88,35 +91,70 @@ fn step(
     last: usize,
     shift: Complex64,
 ) {
-    let n = t.rows;
-    let (mut x, mut y) = (t.get(first, first) - shift, t.get(first + 1, first));
-    for k in first..last {
-        // A rotation G with G·(x, y) = (r, 0).
-        let r = x.norm().hypot(y.norm());
-        if r > 0.0 {
-            let (c, s) = (x / r, y / r);
-            for j in k.saturating_sub(1).max(first)..n {
-                let (a, b) = (t.get(k, j), t.get(k + 1, j));
-                *t.at(k, j) = c.conj() * a + s.conj() * b;
-                *t.at(k + 1, j) = c * b - s * a;
+    dispatch(Step {
+        t,
+        q,
+        first,
+        last,
+        shift,
+    });
+}
+
+struct Step<'a> {
+    t: &'a mut Dense<Complex64>,
+    q: &'a mut Dense<Complex64>,
+    first: usize,
+    last: usize,
+    shift: Complex64,
+}
+
+impl Loop for Step<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let Step {
+            t,
+            q,
+            first,
+            last,
+            shift,
+        } = self;
+        let n = t.rows;
+        let (mut x, mut y) = (t.get(first, first) - shift, t.get(first + 1, first));
+        for k in first..last {
+            // A rotation G with G·(x, y) = (r, 0).
+            let r = x.norm().hypot(y.norm());
+            if r > 0.0 {
+                let (c, s) = (x / r, y / r);
+                let from = k.saturating_sub(1).max(first);
+                let (upper, lower) = t.values[k * n..].split_at_mut(n);
+                turn(&mut upper[from..], &mut lower[from..n], c.conj(), s.conj());
+                for row in t.values.chunks_exact_mut(n).take((k + 3).min(last + 1)) {
+                    let (a, b) = (row[k], row[k + 1]);
+                    row[k] = a * c + b * s;
+                    row[k + 1] = b * c.conj() - a * s.conj();
+                }
+                // The columns of Q stand in rows meanwhile.
+                let (left, right) = q.values[k * n..].split_at_mut(n);
+                turn(left, &mut right[..n], c, s);
             }
-            for i in 0..(k + 3).min(last + 1) {
-                let (a, b) = (t.get(i, k), t.get(i, k + 1));
-                *t.at(i, k) = a * c + b * s;
-                *t.at(i, k + 1) = b * c.conj() - a * s.conj();
+            if k + 1 < last {
+                (x, y) = (t.get(k + 1, k), t.get(k + 2, k));
             }
-            for i in 0..n {
-                let (a, b) = (q.get(i, k), q.get(i, k + 1));
-                *q.at(i, k) = a * c + b * s;
-                *q.at(i, k + 1) = b * c.conj() - a * s.conj();
+            if k > first {
+                *t.at(k + 1, k - 1) = Complex64::ZERO;
             }
         }
-        if k + 1 < last {
-            (x, y) = (t.get(k + 1, k), t.get(k + 2, k));
-        }
-        if k > first {
-            *t.at(k + 1, k - 1) = Complex64::ZERO;
-        }
+    }
+}
+
+/// (x, y) become (c·x + s·y, c*·y - s*·x).
+#[inline(always)]
+fn turn(x: &mut [Complex64], y: &mut [Complex64], c: Complex64, s: Complex64) {
+    for (x, y) in x.iter_mut().zip(y) {
+        let (a, b) = (*x, *y);
+        *x = c * a + s * b;
+        *y = c.conj() * b - s.conj() * a;
     }
 }
 

@@ -402,29 +402,73 @@ unsafe fn plain<T: Arithmetic>(s: &Sweep<'_, T>, out: *mut T, add: bool) {
     unsafe { sweep::<Plain<T>, 4, 2>(s, out, add) }
 }
 
-macro_rules! plain_only {
+macro_rules! plain_loops {
     ($($t:ty),*) => {
         $(impl Tiled for $t {
             fn kernel() -> &'static Kernel<$t> {
                 static PLAIN: Kernel<$t> =
                     Kernel { width: 16, lanes: 8, rows: 4, run: plain::<$t>, turn: turn_plain::<$t> };
+                #[cfg(target_arch = "x86_64")]
+                {
+                    static V4: Kernel<$t> = Kernel { run: x86::plain_v4::<$t>, ..PLAIN };
+                    static V3: Kernel<$t> = Kernel { run: x86::plain_v3::<$t>, ..PLAIN };
+                    match super::wide::level() {
+                        4 => return &V4,
+                        3 => return &V3,
+                        _ => {}
+                    }
+                }
                 &PLAIN
             }
         })*
     };
 }
 
-plain_only!(
-    i16,
-    i32,
-    i64,
-    num_complex::Complex32,
-    num_complex::Complex64
-);
+plain_loops!(i16, i32, i64);
+
+macro_rules! complex {
+    ($t:ty, $v4:ident, $lanes:literal) => {
+        impl Tiled for $t {
+            fn kernel() -> &'static Kernel<$t> {
+                static PLAIN: Kernel<$t> = Kernel {
+                    width: 16,
+                    lanes: 8,
+                    rows: 4,
+                    run: plain::<$t>,
+                    turn: turn_plain::<$t>,
+                };
+                #[cfg(target_arch = "x86_64")]
+                {
+                    static V4: Kernel<$t> = Kernel {
+                        width: 2 * $lanes,
+                        lanes: $lanes,
+                        rows: 8,
+                        run: x86::$v4,
+                        turn: turn_plain::<$t>,
+                    };
+                    static V3: Kernel<$t> = Kernel {
+                        run: x86::plain_v3::<$t>,
+                        ..PLAIN
+                    };
+                    match super::wide::level() {
+                        4 => return &V4,
+                        3 => return &V3,
+                        _ => {}
+                    }
+                }
+                &PLAIN
+            }
+        }
+    };
+}
+
+complex!(num_complex::Complex32, c32_v4, 8);
+complex!(num_complex::Complex64, c64_v4, 4);
 
 #[cfg(target_arch = "x86_64")]
 mod x86 {
-    use super::{Sweep, Vector, sweep};
+    use super::{Arithmetic, Plain, Sweep, Vector, sweep};
+    use num_complex::{Complex32, Complex64};
     use std::arch::x86_64::*;
 
     macro_rules! vectors {
@@ -481,6 +525,82 @@ mod x86 {
             _mm256_storeu_ps, _mm256_fmadd_ps, _mm256_add_ps;
         F64x4: f64, __m256d, 4, _mm256_setzero_pd, _mm256_set1_pd, _mm256_loadu_pd,
             _mm256_storeu_pd, _mm256_fmadd_pd, _mm256_add_pd;
+    }
+
+    /// Complex numbers, real and imaginary parts in turn.
+    macro_rules! complex_vectors {
+        ($($name:ident: $elem:ty, $part:ty, $raw:ty, $lanes:literal, $zero:ident, $splat:expr, $load:ident, $store:ident,
+           $add:ident, $mul:ident, $fmaddsub:ident, $re:expr, $im:expr, $swap:expr;)*) => {
+            $(
+                #[derive(Clone, Copy)]
+                pub(super) struct $name($raw);
+
+                impl Vector for $name {
+                    type Elem = $elem;
+                    const LANES: usize = $lanes;
+                    #[inline(always)]
+                    unsafe fn zero() -> Self {
+                        // SAFETY: the processor has the instruction, by the trait's contract.
+                        $name(unsafe { $zero() })
+                    }
+                    #[inline(always)]
+                    unsafe fn splat(p: *const $elem) -> Self {
+                        // SAFETY: as above, and `p` is valid.
+                        $name(unsafe { $splat(p) })
+                    }
+                    #[inline(always)]
+                    unsafe fn load(p: *const $elem) -> Self {
+                        // SAFETY: as above, for all lanes.
+                        $name(unsafe { $load(p.cast::<$part>()) })
+                    }
+                    #[inline(always)]
+                    unsafe fn store(self, p: *mut $elem) {
+                        // SAFETY: as above, for all lanes.
+                        unsafe { $store(p.cast::<$part>(), self.0) }
+                    }
+                    #[inline(always)]
+                    unsafe fn mul_add(self, x: Self, y: Self) -> Self {
+                        // SAFETY: the processor has the instructions.
+                        unsafe {
+                            let cross = $mul($im(x.0), $swap(y.0));
+                            $name($add(self.0, $fmaddsub($re(x.0), y.0, cross)))
+                        }
+                    }
+                    #[inline(always)]
+                    unsafe fn add(self, x: Self) -> Self {
+                        // SAFETY: the processor has the instruction.
+                        $name(unsafe { $add(self.0, x.0) })
+                    }
+                }
+            )*
+        };
+    }
+
+    complex_vectors! {
+        C32x8: Complex32, f32, __m512, 8, _mm512_setzero_ps,
+            |p: *const Complex32| _mm512_castpd_ps(_mm512_set1_pd(p.cast::<f64>().read_unaligned())),
+            _mm512_loadu_ps, _mm512_storeu_ps, _mm512_add_ps, _mm512_mul_ps, _mm512_fmaddsub_ps,
+            |x| _mm512_moveldup_ps(x), |x| _mm512_movehdup_ps(x), |y| _mm512_permute_ps::<0b10_11_00_01>(y);
+        C64x4: Complex64, f64, __m512d, 4, _mm512_setzero_pd,
+            |p: *const Complex64| _mm512_broadcast_f64x2(_mm_loadu_pd(p.cast::<f64>())),
+            _mm512_loadu_pd, _mm512_storeu_pd, _mm512_add_pd, _mm512_mul_pd, _mm512_fmaddsub_pd,
+            |x| _mm512_movedup_pd(x), |x| _mm512_permute_pd::<0xff>(x), |y| _mm512_permute_pd::<0x55>(y);
+    }
+
+    /// # Safety
+    /// The processor must have the features and `Kernel::check` must have passed.
+    #[target_feature(enable = "avx512f,avx512vl,avx512bw,avx512dq")]
+    pub(super) unsafe fn plain_v4<T: Arithmetic>(s: &Sweep<'_, T>, out: *mut T, add: bool) {
+        // SAFETY: the caller's promise.
+        unsafe { sweep::<Plain<T>, 4, 2>(s, out, add) }
+    }
+
+    /// # Safety
+    /// As for `plain_v4`.
+    #[target_feature(enable = "avx2")]
+    pub(super) unsafe fn plain_v3<T: Arithmetic>(s: &Sweep<'_, T>, out: *mut T, add: bool) {
+        // SAFETY: the caller's promise.
+        unsafe { sweep::<Plain<T>, 4, 2>(s, out, add) }
     }
 
     macro_rules! entries {
@@ -546,6 +666,8 @@ mod x86 {
         f64_v4: F64x8, "avx512f", 8, 4;
         f32_v3: F32x8, "avx2,fma", 6, 3;
         f64_v3: F64x4, "avx2,fma", 6, 3;
+        c32_v4: C32x8, "avx512f,avx512dq", 8, 4;
+        c64_v4: C64x4, "avx512f,avx512dq", 8, 4;
     }
 }
 

@@ -1,8 +1,11 @@
 //! Arithmetic of two tensors with broadcasting. Integers wrap; integer division by zero is
 //! TensorFlow's error.
 
+use super::arcs;
 use super::drive::{Zipped, check_dims, zip};
-use super::elementwise::{Binary, scalar2};
+use super::elementwise::{Binary, scalar2, vector2};
+use super::functions;
+use super::isa::Plain;
 use super::tables::{FIELDS, WIDE, pick2};
 use crate::broadcast::Broadcast;
 use crate::types::{FLOATS, INTS, NUMBERS, REALS};
@@ -257,11 +260,14 @@ fn squared_difference(t: DType) -> Option<Box<dyn Binary>> {
 }
 
 /// Products with a logarithm that is rounded to the op's type first.
-fn log_product(t: DType, log: fn(f32) -> f32) -> Option<Box<dyn Binary>> {
+fn log_product(
+    t: DType,
+    log: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,
+) -> Option<Box<dyn Binary>> {
     match t {
-        Float => Some(scalar2(move |a: f32, b: f32| match a == 0.0 {
-            true => 0.0,
-            false => a * log(b),
+        Float => Some(vector2(move |a, b| {
+            let product = a * log(b);
+            if a == 0.0 { 0.0 } else { product }
         })),
         Half => Some(scalar2(move |a: f16, b: f16| match a == f16::ZERO {
             true => f16::ZERO,
@@ -276,7 +282,7 @@ fn log_product(t: DType, log: fn(f32) -> f32) -> Option<Box<dyn Binary>> {
 }
 
 fn xlogy(t: DType) -> Option<Box<dyn Binary>> {
-    let narrow = log_product(t, f32::ln);
+    let narrow = log_product(t, |x| functions::log::<Plain>(x));
     narrow.or_else(|| {
         pick2! { t;
             double => |a, b| if a == 0.0 { 0.0 } else { a * b.ln() };
@@ -286,7 +292,7 @@ fn xlogy(t: DType) -> Option<Box<dyn Binary>> {
 }
 
 fn xlog1py(t: DType) -> Option<Box<dyn Binary>> {
-    let narrow = log_product(t, f32::ln_1p);
+    let narrow = log_product(t, |x| functions::log1p::<Plain>(x));
     narrow.or_else(|| {
         pick2! { t;
             double => |a, b| if a == 0.0 { 0.0 } else { a * b.ln_1p() };
@@ -303,6 +309,9 @@ fn xdivy(t: DType) -> Option<Box<dyn Binary>> {
 }
 
 fn atan2(t: DType) -> Option<Box<dyn Binary>> {
+    if t == Float {
+        return Some(vector2(|y, x| arcs::atan2::<Plain>(y, x)));
+    }
     pick2!(t; float => f32::atan2; double => f64::atan2)
 }
 

@@ -63,7 +63,12 @@ fn converting(kernel: Box<dyn Convert>) -> Result<Built> {
     })
 }
 
-fn test(b: &KernelBuilder<'_>, narrow: fn(f32) -> bool, wide: fn(f64) -> bool) -> Result<Built> {
+/// The functions' own types, not pointers to them: a call for each element would not vectorise.
+fn test(
+    b: &KernelBuilder<'_>,
+    narrow: impl Fn(f32) -> bool + Send + Sync + 'static,
+    wide: impl Fn(f64) -> bool + Send + Sync + 'static,
+) -> Result<Built> {
     converting(match b.attrs().dtype("T")? {
         Float => convert(Bool, move |x: f32| narrow(x)),
         Double => convert(Bool, move |x: f64| wide(x)),
@@ -75,8 +80,8 @@ fn test(b: &KernelBuilder<'_>, narrow: fn(f32) -> bool, wide: fn(f64) -> bool) -
 
 fn part(
     b: &KernelBuilder<'_>,
-    narrow: fn(Complex32) -> f32,
-    wide: fn(Complex128_) -> f64,
+    narrow: impl Fn(Complex32) -> f32 + Send + Sync + 'static,
+    wide: impl Fn(Complex128_) -> f64 + Send + Sync + 'static,
 ) -> Result<Built> {
     converting(match b.attrs().dtype("T")? {
         Complex64 => convert(Float, narrow),

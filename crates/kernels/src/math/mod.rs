@@ -5,6 +5,7 @@
 
 mod activation;
 mod add_n;
+mod arcs;
 mod argmax;
 mod bessel;
 mod binary;
@@ -14,7 +15,7 @@ mod convert;
 mod drive;
 mod elementwise;
 mod fft;
-mod functions;
+pub(crate) mod functions;
 mod gamma;
 mod grad;
 mod integrals;

@@ -1,5 +1,6 @@
 //! Functions of one tensor, element by element, with a result of the same type.
 
+use super::arcs::{Acos, Asin, Atan, Atanh, Cosh, Erfc};
 use super::binary::no_code;
 use super::drive::map;
 use super::elementwise::{Unary, plain};
@@ -185,15 +186,15 @@ fn tan(t: DType) -> Option<Box<dyn Unary>> {
 }
 
 fn asin(t: DType) -> Option<Box<dyn Unary>> {
-    pick1!(t; float => f32::asin; double => f64::asin; complex => |x| x.asin())
+    pick1!(t; function => Asin; double => f64::asin; complex => |x| x.asin())
 }
 
 fn acos(t: DType) -> Option<Box<dyn Unary>> {
-    pick1!(t; float => f32::acos; double => f64::acos; complex => |x| x.acos())
+    pick1!(t; function => Acos; double => f64::acos; complex => |x| x.acos())
 }
 
 fn atan(t: DType) -> Option<Box<dyn Unary>> {
-    pick1!(t; float => f32::atan; double => f64::atan; complex => |x| x.atan())
+    pick1!(t; function => Atan; double => f64::atan; complex => |x| x.atan())
 }
 
 fn sinh(t: DType) -> Option<Box<dyn Unary>> {
@@ -201,7 +202,7 @@ fn sinh(t: DType) -> Option<Box<dyn Unary>> {
 }
 
 fn cosh(t: DType) -> Option<Box<dyn Unary>> {
-    pick1!(t; float => f32::cosh; double => f64::cosh; complex => |x| x.cosh())
+    pick1!(t; function => Cosh; double => f64::cosh; complex => |x| x.cosh())
 }
 
 fn tanh(t: DType) -> Option<Box<dyn Unary>> {
@@ -217,7 +218,7 @@ fn acosh(t: DType) -> Option<Box<dyn Unary>> {
 }
 
 fn atanh(t: DType) -> Option<Box<dyn Unary>> {
-    pick1!(t; float => f32::atanh; double => f64::atanh; complex => |x| x.atanh())
+    pick1!(t; function => Atanh; double => f64::atanh; complex => |x| x.atanh())
 }
 
 fn sigmoid(t: DType) -> Option<Box<dyn Unary>> {
@@ -233,7 +234,7 @@ fn erf(t: DType) -> Option<Box<dyn Unary>> {
 }
 
 fn erfc(t: DType) -> Option<Box<dyn Unary>> {
-    pick1!(t; float => libm::erfcf; double => libm::erfc)
+    pick1!(t; function => Erfc; double => libm::erfc)
 }
 
 fn erfinv(t: DType) -> Option<Box<dyn Unary>> {

@@ -1,5 +1,7 @@
 //! Local response normalisation across channels, and its gradient.
 
+use crate::math::functions::{exp, log};
+use crate::math::isa::{Isa, Loop, dispatch};
 use crate::nn::float::{narrow, widen};
 use downpour_graph::{Attrs, Result, Status};
 use downpour_runtime::{Built, OpContext, Registry, parallel_ranges};
@@ -44,19 +46,117 @@ impl Params {
         })
     }
 
-    /// Channels around `c`.
-    fn around(&self, c: usize, channels: usize) -> std::ops::Range<usize> {
-        c.saturating_sub(self.radius)..c.saturating_add(self.radius + 1).min(channels)
+    /// `to` becomes, channel by channel, the sum of the channels around it. A sum for each distance, so that the loop runs
+    /// along the channels.
+    #[inline(always)]
+    fn sums(&self, to: &mut [f32], of: &[f32]) {
+        let n = of.len();
+        to.copy_from_slice(of);
+        for d in 1..=self.radius.min(n.saturating_sub(1)) {
+            for (to, of) in to[d..].iter_mut().zip(&of[..n - d]) {
+                *to += *of;
+            }
+            for (to, of) in to[..n - d].iter_mut().zip(&of[d..]) {
+                *to += *of;
+            }
+        }
     }
 
-    /// What each channel of a pixel is divided by, before the power.
-    fn norms(&self, pixel: &[f32]) -> Vec<f32> {
-        (0..pixel.len())
-            .map(|c| {
-                let near = &pixel[self.around(c, pixel.len())];
-                self.bias + self.alpha * near.iter().map(|v| v * v).sum::<f32>()
-            })
-            .collect()
+    /// A norm's power: what a channel is multiplied by.
+    #[inline(always)]
+    fn power<I: Isa>(&self, norm: f32) -> f32 {
+        if self.beta == 0.5 {
+            1.0 / norm.sqrt()
+        } else if self.beta == 0.75 {
+            let root = norm.sqrt();
+            1.0 / (root * root.sqrt())
+        } else if self.beta == 1.0 {
+            1.0 / norm
+        } else {
+            exp::<I>(-self.beta * log::<I>(norm))
+        }
+    }
+}
+
+/// Buffers for the channels of a pixel.
+struct Room {
+    terms: Vec<f32>,
+    sums: Vec<f32>,
+}
+
+impl Room {
+    fn new(channels: usize) -> Room {
+        let zeros = vec![0.0; channels];
+        Room {
+            terms: zeros.clone(),
+            sums: zeros,
+        }
+    }
+}
+
+struct Forward<'a> {
+    p: &'a Params,
+    rows: &'a mut [f32],
+    channels: usize,
+}
+
+impl Loop for Forward<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let p = self.p;
+        let Room {
+            mut terms,
+            mut sums,
+        } = Room::new(self.channels);
+        for pixel in self.rows.chunks_exact_mut(self.channels) {
+            for (t, v) in terms.iter_mut().zip(&*pixel) {
+                *t = *v * *v;
+            }
+            p.sums(&mut sums, &terms);
+            for (v, s) in pixel.iter_mut().zip(&sums) {
+                *v *= p.power::<I>(p.bias + p.alpha * *s);
+            }
+        }
+    }
+}
+
+struct Backward<'a> {
+    p: &'a Params,
+    dx: &'a mut [f32],
+    given: [&'a [f32]; 3],
+    channels: usize,
+}
+
+impl Loop for Backward<'_> {
+    type Out = ();
+    #[inline(always)]
+    fn run<I: Isa>(self) {
+        let (p, n) = (self.p, self.channels);
+        let Room {
+            mut terms,
+            mut sums,
+        } = Room::new(n);
+        let [dy, x, y] = self.given;
+        let pixels = dy
+            .chunks_exact(n)
+            .zip(x.chunks_exact(n))
+            .zip(y.chunks_exact(n));
+        for (dx, ((dy, x), y)) in self.dx.chunks_exact_mut(n).zip(pixels) {
+            for (t, v) in terms.iter_mut().zip(x) {
+                *t = *v * *v;
+            }
+            p.sums(&mut sums, &terms);
+            for i in 0..n {
+                let norm = p.bias + p.alpha * sums[i];
+                dx[i] = p.power::<I>(norm) * dy[i];
+                terms[i] = y[i] * dy[i] / norm;
+            }
+            p.sums(&mut sums, &terms);
+            for i in 0..n {
+                dx[i] += -2.0 * p.alpha * p.beta * x[i] * sums[i];
+            }
+        }
     }
 }
 
@@ -71,12 +171,7 @@ fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     if out.num_elements() != 0 {
         let grain = (4 << 10) / channels + 1;
         parallel_ranges(out.make_mut::<f32>()?, channels, grain, |_, rows| {
-            for pixel in rows.chunks_exact_mut(channels) {
-                let norms = p.norms(pixel);
-                for (v, n) in pixel.iter_mut().zip(norms) {
-                    *v *= n.powf(-p.beta);
-                }
-            }
+            dispatch(Forward { p, rows, channels });
         });
     }
     ctx.set_output(0, narrow(out, dtype)?);
@@ -105,20 +200,13 @@ fn backward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     if !xs.is_empty() {
         let grain = (4 << 10) / channels + 1;
         parallel_ranges(&mut out, channels, grain, |first, rows| {
-            for (i, dx) in rows.chunks_exact_mut(channels).enumerate() {
-                let at = (first + i) * channels..(first + i + 1) * channels;
-                let (dy, x, y) = (&dy[at.clone()], &xs[at.clone()], &y[at]);
-                for (j, norm) in p.norms(x).into_iter().enumerate() {
-                    let power = norm.powf(-p.beta);
-                    for k in p.around(j, channels) {
-                        let mut d = -2.0 * p.alpha * p.beta * x[k] * y[j] / norm;
-                        if k == j {
-                            d += power;
-                        }
-                        dx[k] += d * dy[j];
-                    }
-                }
-            }
+            let at = first * channels..first * channels + rows.len();
+            dispatch(Backward {
+                p,
+                dx: rows,
+                given: [&dy[at.clone()], &xs[at.clone()], &y[at]],
+                channels,
+            });
         });
     }
     let out = Tensor::from_vec(out, x.shape().clone())?;

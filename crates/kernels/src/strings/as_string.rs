@@ -1,6 +1,7 @@
 //! `AsString`: numbers as C's printf writes them.
 
-use super::printf::{Notation, Spec, float, integer, text};
+use super::pack::packed;
+use super::printf::{Notation, Spec, decimal, fixed, float, integer, text};
 use crate::types::with_type;
 use bytes::Bytes;
 use downpour_graph::{Attrs, Result, Status};
@@ -88,8 +89,21 @@ fn parse(attrs: &Attrs) -> Result<Format> {
 
 impl Format {
     fn all(&self, input: &Tensor) -> Result<Vec<Bytes>> {
-        let number = |v: f64| float(v, self.notation, self.spec);
-        let pair = |re: f64, im: f64| Bytes::from(format!("({},{})", number(re), number(im)));
+        let number = |v: f64, out: &mut Vec<u8>| {
+            // The form that is asked for nearly always, without a detour.
+            let bare = self.spec.flag == 0 && self.spec.width == 0;
+            let precision = self.spec.precision.unwrap_or(6);
+            if !bare || self.notation != Notation::Fixed || !fixed(v, precision, out) {
+                out.extend_from_slice(float(v, self.notation, self.spec).as_bytes());
+            }
+        };
+        let pair = |re: f64, im: f64, out: &mut Vec<u8>| {
+            out.push(b'(');
+            number(re, out);
+            out.push(b',');
+            number(im, out);
+            out.push(b')');
+        };
         Ok(match input.dtype() {
             DType::Bool => {
                 let word = |&v: &bool| Bytes::from_static(if v { b"true" } else { b"false" });
@@ -99,25 +113,30 @@ impl Format {
                 let padded = |s: &Bytes| Bytes::from(text(s, self.spec));
                 input.as_strings()?.iter().map(padded).collect()
             }
-            DType::Complex64 => {
-                let values = input.as_slice::<Complex32>()?.iter();
-                values.map(|v| pair(v.re.into(), v.im.into())).collect()
-            }
-            DType::Complex128 => {
-                let values = input.as_slice::<Complex64>()?.iter();
-                values.map(|v| pair(v.re, v.im)).collect()
-            }
+            DType::Complex64 => packed(input.as_slice::<Complex32>()?, |v, out| {
+                pair(v.re.into(), v.im.into(), out);
+            }),
+            DType::Complex128 => packed(input.as_slice::<Complex64>()?, |v, out| {
+                pair(v.re, v.im, out)
+            }),
             dtype if dtype.is_floating() => with_type!(dtype, T in floats => {
-                let values = input.as_slice::<T>()?.iter();
-                values.map(|&v| Bytes::from(number(v.into()))).collect()
+                packed(input.as_slice::<T>()?, |&v, out| number(v.into(), out))
             }),
             dtype => with_type!(dtype, T in ints => {
-                let digits = |v: &T| {
-                    let text = v.to_string();
-                    let bare = text.strip_prefix('-');
-                    Bytes::from(integer(bare.unwrap_or(&text), bare.is_some(), self.spec))
-                };
-                input.as_slice::<T>()?.iter().map(digits).collect()
+                packed(input.as_slice::<T>()?, |&v, out| {
+                    let wide = i128::from(v);
+                    let mut room = [0; 20];
+                    // At most 64 bits, so the magnitude fits.
+                    let text = decimal(wide.unsigned_abs() as u64, &mut room);
+                    if self.spec.flag == 0 && self.spec.width == 0 {
+                        if wide < 0 {
+                            out.push(b'-');
+                        }
+                        out.extend_from_slice(text.as_bytes());
+                    } else {
+                        out.extend_from_slice(integer(text, wide < 0, self.spec).as_bytes());
+                    }
+                })
             }),
         })
     }

@@ -3,9 +3,16 @@
 use super::cells::{Keys, Rows, int_keys};
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
+use downpour_runtime::parallel_ranges;
 use downpour_tensor::{DType, Shape, Tensor};
-use std::collections::HashMap;
+use foldhash::fast::RandomState;
 use std::hash::Hash;
+
+/// Keys come by the thousand: a quick hash, seeded at random against keys chosen to collide.
+type HashMap<K, V> = std::collections::HashMap<K, V, RandomState>;
+
+/// Keys worth a thread of their own.
+const GRAIN: usize = 2 << 10;
 
 /// Keys and their rows.
 #[derive(Clone)]
@@ -36,8 +43,8 @@ impl Map {
         Map {
             key_dtype,
             index: match key_dtype {
-                DType::String => Index::Strings(HashMap::new()),
-                _ => Index::Ints(HashMap::new()),
+                DType::String => Index::Strings(HashMap::default()),
+                _ => Index::Ints(HashMap::default()),
             },
             rows: Rows::new(value_dtype, width, 0),
             free: Vec::new(),
@@ -67,12 +74,8 @@ impl Map {
         shape: &Shape,
     ) -> Result<Tensor> {
         let rows: Vec<Option<usize>> = match (Keys::of(keys)?, &self.index) {
-            (Keys::Ints(keys), Index::Ints(index)) => {
-                keys.iter().map(|k| index.get(k).copied()).collect()
-            }
-            (Keys::Strings(keys), Index::Strings(index)) => {
-                keys.iter().map(|k| index.get(k).copied()).collect()
-            }
+            (Keys::Ints(keys), Index::Ints(index)) => look_up(&keys, index),
+            (Keys::Strings(keys), Index::Strings(index)) => look_up(keys, index),
             _ => return Err(other_keys()),
         };
         self.rows.gather(&rows, defaults, each, shape)
@@ -175,6 +178,17 @@ impl Map {
         };
         Ok((keys, self.rows.tensor(&rows, &dims.collect())?))
     }
+}
+
+/// The row of each key.
+fn look_up<K: Hash + Eq + Sync>(keys: &[K], index: &HashMap<K, usize>) -> Vec<Option<usize>> {
+    let mut rows = vec![None; keys.len()];
+    parallel_ranges(&mut rows, 1, GRAIN, |first, rows| {
+        for (row, key) in rows.iter_mut().zip(&keys[first..]) {
+            *row = index.get(key).copied();
+        }
+    });
+    rows
 }
 
 fn in_order<K: Clone + Hash + Eq>(index: &HashMap<K, usize>) -> (Vec<K>, Vec<usize>) {

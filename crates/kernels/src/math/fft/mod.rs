@@ -8,7 +8,7 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, parallel_ranges};
 use downpour_tensor::{DType, Shape, Tensor};
 use num_complex::{Complex32, Complex64};
-use plan::Plan;
+use plan::{Lines, Plans, RealPlan};
 
 /// Numbers worth a thread of their own.
 const GRAIN: usize = 8 << 10;
@@ -51,7 +51,8 @@ impl Kind {
 
 fn build(b: &KernelBuilder<'_>, kind: Kind, rank: usize) -> Result<Built> {
     let dtype = b.output_type(0)?;
-    Built::costly(move |ctx| run(ctx, kind, rank, dtype))
+    let plans = Plans::default();
+    Built::costly(move |ctx| run(ctx, kind, rank, dtype, &plans))
 }
 
 fn invalid<T>(text: String) -> Result<T> {
@@ -96,7 +97,13 @@ fn lengths(ctx: &OpContext<'_>, kind: Kind, rank: usize, x: &Tensor) -> Result<V
     Ok(out)
 }
 
-fn run(ctx: &mut OpContext<'_>, kind: Kind, rank: usize, dtype: DType) -> Result<()> {
+fn run(
+    ctx: &mut OpContext<'_>,
+    kind: Kind,
+    rank: usize,
+    dtype: DType,
+    plans: &Plans,
+) -> Result<()> {
     let x = ctx.take(0)?;
     let lengths = lengths(ctx, kind, rank, &x)?;
     let outer = x.rank() - rank;
@@ -121,26 +128,36 @@ fn run(ctx: &mut OpContext<'_>, kind: Kind, rank: usize, dtype: DType) -> Result
     if kind == Kind::RealInverse {
         dims[rank - 1] = Kind::half(n);
     }
+    let inverse = kind.is_inverse();
     let mut work = Work {
-        data: cut(&x, outer, &dims)?,
+        data: Vec::new(),
         dims,
-        inverse: kind.is_inverse(),
+        inverse,
     };
-    drop(x);
-    // The half spectrum is where the innermost axis has not been transformed back yet.
     if kind == Kind::RealForward {
-        work.transform(rank - 1);
-        work.keep(Kind::half(n));
+        let rows = cut(&real_numbers(&x)?, x.dims(), outer, &work.dims);
+        drop(x);
+        work.data = half_spectra(&rows, n, &plans.real(n, false));
+        work.dims[rank - 1] = Kind::half(n);
+    } else {
+        work.data = cut(&complex_numbers(&x)?, x.dims(), outer, &work.dims);
+        drop(x);
     }
-    (0..rank - 1).for_each(|axis| work.transform(axis));
+    (0..rank - 1).for_each(|axis| work.transform(axis, plans));
+    let scale = 1.0 / lengths.iter().map(|&n| n as f64).product::<f64>();
     if kind == Kind::RealInverse {
-        work.mirror(n);
+        let rows = from_half_spectra(&work.data, n, scale, &plans.real(n, true));
+        let out = match dtype {
+            DType::Double => Tensor::from_vec(rows, shape)?,
+            _ => Tensor::from_vec::<f32>(rows.iter().map(|&v| v as f32).collect(), shape)?,
+        };
+        ctx.set_output(0, out);
+        return Ok(());
     }
     if kind != Kind::RealForward {
-        work.transform(rank - 1);
+        work.transform(rank - 1, plans);
     }
-    if kind.is_inverse() {
-        let scale = 1.0 / lengths.iter().map(|&n| n as f64).product::<f64>();
+    if inverse {
         work.data.iter_mut().for_each(|v| *v *= scale);
     }
     ctx.set_output(0, finish(work.data, shape, dtype)?);
@@ -178,23 +195,30 @@ fn check_types(kind: Kind, from: DType, to: DType) -> Result<()> {
     ))
 }
 
-/// The first `dims` of the innermost axes of `x`.
-fn cut(x: &Tensor, outer: usize, dims: &[usize]) -> Result<Vec<Complex64>> {
-    let from = &x.dims()[outer..];
-    let all: Vec<Complex64> = match x.dtype() {
-        DType::Float => real(x.as_slice::<f32>()?),
-        DType::Double => real(x.as_slice::<f64>()?),
+fn complex_numbers(x: &Tensor) -> Result<Vec<Complex64>> {
+    Ok(match x.dtype() {
         DType::Complex128 => x.as_slice::<Complex64>()?.to_vec(),
-        _ => x
-            .as_slice::<Complex32>()?
-            .iter()
-            .map(|v| Complex64::new(v.re.into(), v.im.into()))
-            .collect(),
-    };
+        _ => {
+            let wide = |v: &Complex32| Complex64::new(v.re.into(), v.im.into());
+            x.as_slice::<Complex32>()?.iter().map(wide).collect()
+        }
+    })
+}
+
+fn real_numbers(x: &Tensor) -> Result<Vec<f64>> {
+    Ok(match x.dtype() {
+        DType::Double => x.as_slice::<f64>()?.to_vec(),
+        _ => x.as_slice::<f32>()?.iter().map(|&v| v.into()).collect(),
+    })
+}
+
+/// The first `dims` of the innermost axes of `all`, whose dimensions are `given`.
+fn cut<T: Copy>(all: &[T], given: &[usize], outer: usize, dims: &[usize]) -> Vec<T> {
+    let from = &given[outer..];
     if from == dims {
-        return Ok(all);
+        return all.to_vec();
     }
-    let batch: usize = x.dims()[..outer].iter().product();
+    let batch: usize = given[..outer].iter().product();
     let last = dims.len() - 1;
     let (row, rows) = (dims[last], dims[..last].iter().product::<usize>());
     let mut out = Vec::with_capacity(batch * rows * row);
@@ -209,12 +233,39 @@ fn cut(x: &Tensor, outer: usize, dims: &[usize]) -> Result<Vec<Complex64>> {
         let start = (i / rows * scale + at) * from[last];
         out.extend_from_slice(&all[start..start + row]);
     }
-    Ok(out)
+    out
 }
 
-fn real<T: Copy + Into<f64>>(values: &[T]) -> Vec<Complex64> {
-    let complex = |&v: &T| Complex64::new(v.into(), 0.0);
-    values.iter().map(complex).collect()
+/// The first half of the spectrum of each row of `n` real numbers.
+fn half_spectra(rows: &[f64], n: usize, plan: &RealPlan) -> Vec<Complex64> {
+    let half = Kind::half(n);
+    let mut out = vec![Complex64::default(); rows.len() / n * half];
+    parallel_ranges(&mut out, half, GRAIN / half + 1, |first, out| {
+        let mut lines = Lines::default();
+        let group = plan.lanes();
+        for (g, out) in out.chunks_mut(group * half).enumerate() {
+            let start = (first + g * group) * n;
+            let rows = &rows[start..start + out.len() / half * n];
+            plan.forward(rows, out, &mut lines);
+        }
+    });
+    out
+}
+
+/// Rows of `n` real numbers from the first halves of their spectra.
+fn from_half_spectra(data: &[Complex64], n: usize, scale: f64, plan: &RealPlan) -> Vec<f64> {
+    let half = Kind::half(n);
+    let mut out = vec![0.0; data.len() / half * n];
+    parallel_ranges(&mut out, n, GRAIN / n + 1, |first, out| {
+        let mut lines = Lines::default();
+        let group = plan.lanes();
+        for (g, out) in out.chunks_mut(group * n).enumerate() {
+            let start = (first + g * group) * half;
+            let rows = &data[start..start + out.len() / n * half];
+            plan.backward(rows, out, scale, &mut lines);
+        }
+    });
+    out
 }
 
 /// Numbers on their way through the axes.
@@ -225,62 +276,51 @@ struct Work {
 }
 
 impl Work {
-    fn transform(&mut self, axis: usize) {
+    fn transform(&mut self, axis: usize, plans: &Plans) {
         let n = self.dims[axis];
         let inner: usize = self.dims[axis + 1..].iter().product();
         if n < 2 || inner == 0 {
             return;
         }
-        let plan = Plan::new(n, self.inverse);
+        let plan = plans.get(n, self.inverse);
         let block = n * inner;
+        let lanes = plan.lanes();
         parallel_ranges(&mut self.data, block, GRAIN / block + 1, |_, blocks| {
-            let (mut line, mut room) = (vec![Complex64::default(); n], Vec::new());
-            for block in blocks.chunks_mut(block) {
-                if inner == 1 {
-                    plan.run(block, &mut room);
-                    continue;
+            let mut lines = Lines::default();
+            if inner == 1 {
+                for rows in blocks.chunks_mut(lanes * n) {
+                    lines.reset(n, rows.len() / n);
+                    for (lane, row) in rows.chunks(n).enumerate() {
+                        (0..n).for_each(|i| lines.set(i, lane, row[i]));
+                    }
+                    plan.run(&mut lines);
+                    for (lane, row) in rows.chunks_mut(n).enumerate() {
+                        (0..n).for_each(|i| row[i] = lines.get(i, lane));
+                    }
                 }
-                for i in 0..inner {
-                    let column = block.iter().skip(i).step_by(inner);
-                    line.iter_mut()
-                        .zip(column)
-                        .for_each(|(to, from)| *to = *from);
-                    plan.run(&mut line, &mut room);
-                    let column = block.iter_mut().skip(i).step_by(inner);
-                    column.zip(&line).for_each(|(to, from)| *to = *from);
+                return;
+            }
+            for block in blocks.chunks_mut(block) {
+                for start in (0..inner).step_by(lanes) {
+                    let count = lanes.min(inner - start);
+                    lines.reset(n, count);
+                    for (i, row) in block.chunks(inner).enumerate() {
+                        let row = &row[start..start + count];
+                        (0..count).for_each(|lane| lines.set(i, lane, row[lane]));
+                    }
+                    plan.run(&mut lines);
+                    for (i, row) in block.chunks_mut(inner).enumerate() {
+                        let row = &mut row[start..start + count];
+                        (0..count).for_each(|lane| row[lane] = lines.get(i, lane));
+                    }
                 }
             }
         });
-    }
-
-    /// Makes rows of half a spectrum into rows of `n`, the second half mirroring the first.
-    fn mirror(&mut self, n: usize) {
-        let half = Kind::half(n);
-        let mut out = Vec::with_capacity(self.data.len() / half * n);
-        for row in self.data.chunks(half) {
-            out.extend_from_slice(&row[..half.min(n)]);
-            out.extend((half..n).map(|k| row[n - k].conj()));
-        }
-        self.data = out;
-        if let Some(last) = self.dims.last_mut() {
-            *last = n;
-        }
-    }
-
-    /// Keeps the first `n` elements of each row.
-    fn keep(&mut self, n: usize) {
-        if let Some(last) = self.dims.last_mut() {
-            let rows = self.data.chunks((*last).max(1));
-            self.data = rows.flat_map(|r| r[..n].iter().copied()).collect();
-            *last = n;
-        }
     }
 }
 
 fn finish(data: Vec<Complex64>, shape: Shape, dtype: DType) -> Result<Tensor> {
     Ok(match dtype {
-        DType::Float => Tensor::from_vec::<f32>(data.iter().map(|v| v.re as f32).collect(), shape)?,
-        DType::Double => Tensor::from_vec::<f64>(data.iter().map(|v| v.re).collect(), shape)?,
         DType::Complex128 => Tensor::from_vec(data, shape)?,
         _ => {
             let narrow = |v: &Complex64| Complex32::new(v.re as f32, v.im as f32);

@@ -1,5 +1,5 @@
-//! `Conv3D` and its gradients: for each tap of the filter one product, whose rows are the windows
-//! in which that tap meets the input.
+//! `Conv3D` and its gradients as products over the input with its padding written out: a window is a few runs of it, one
+//! for each row of the filter. The gradient of the input with strides is taken tap by tap instead.
 #![allow(unsafe_code, reason = "threads write disjoint images of one output")]
 
 use super::{axes, each_meeting, five, five_ints, padding, sizes, spatial, taps, voxels};
@@ -9,8 +9,8 @@ use crate::nn::float::{Parts, assume_set, compute_type, narrow, widen};
 use crate::nn::window::{Axis, Padding};
 use crate::types::{FLOATS, INDEX, with_type};
 use downpour_graph::{Attrs, Result, Status};
-use downpour_runtime::{Built, OpContext, Registry, parallel_for};
-use downpour_tensor::{Element, Shape, Tensor};
+use downpour_runtime::{Built, OpContext, Registry, parallel_for, parallel_ranges};
+use downpour_tensor::{DType, Element, Shape, Tensor};
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Conv3D", &[("T", FLOATS)], |b| {
@@ -158,6 +158,14 @@ fn check_panels(ctx: &OpContext<'_>, count: usize, depth: usize, cols: usize) ->
     Panels::<f64>::check(count, depth, cols, ctx.device().room())
 }
 
+/// Refuses images that padding makes too large, taken as doubles.
+fn check_padded(ctx: &OpContext<'_>, g: &Geometry) -> Result<()> {
+    let sizes = g.axes.map(|a| a.input.max(a.output * a.stride) + a.window);
+    let dims = [g.batch, sizes[0], sizes[1], sizes[2], g.in_c.max(g.out_c)];
+    let shape = Shape::checked(dims.map(|d| d as i64))?;
+    ctx.check_alloc(DType::Double, &shape)
+}
+
 fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     let (x, filter) = (ctx.take(0)?, ctx.take(1)?);
     let input = five(x.dims(), "input must be 5-dimensional")?;
@@ -177,7 +185,8 @@ fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     let dtype = x.dtype();
     let (x, filter) = (widen(&x)?, widen(&filter)?);
     let mut out = ctx.zeros(compute_type(dtype), &Shape::from(g.out_dims()))?;
-    check_panels(ctx, taps(&g.axes).len(), g.in_c, g.out_c)?;
+    check_panels(ctx, 1, taps(&g.axes).len().saturating_mul(g.in_c), g.out_c)?;
+    check_padded(ctx, &g)?;
     with_type!(compute_type(dtype), T in [f32, f64] => {
         run_forward::<T>(&g, x.as_slice()?, filter.as_slice()?, out.make_mut()?);
     });
@@ -185,41 +194,120 @@ fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     Ok(())
 }
 
-fn run_forward<T: Element + Tiled>(g: &Geometry, x: &[T], filter: &[T], out: &mut [T]) {
-    let (vin, vout) = voxels(&g.axes);
-    let (a, b) = (vin * g.in_c, vout * g.out_c);
-    let size = g.in_c * g.out_c;
-    let taps = taps(&g.axes);
-    let panels: Vec<Panels<T>> = (0..taps.len())
-        .map(|t| {
-            Panels::rows(1, g.in_c, g.out_c, |_, k| {
-                &filter[t * size + k * g.out_c..][..g.out_c]
-            })
-        })
+/// Images with zeros around them, and the windows over them.
+struct Padded<T> {
+    data: Vec<T>,
+    /// Sizes of one image, with its padding.
+    dims: [usize; 3],
+    channels: usize,
+}
+
+impl<T: Element> Padded<T> {
+    /// `images` of sizes `dims` in images of sizes `padded`, `before` away from their beginnings; what does not fit is left out.
+    fn new(
+        images: &[T],
+        channels: usize,
+        dims: [usize; 3],
+        before: [usize; 3],
+        padded: [usize; 3],
+    ) -> Padded<T> {
+        let (size, count) = (voxel_count(dims) * channels, voxel_count(padded) * channels);
+        let batch = images.len().checked_div(size).unwrap_or(0);
+        let mut data = vec![T::default(); batch * count];
+        let fits: [usize; 3] =
+            std::array::from_fn(|i| dims[i].min(padded[i].saturating_sub(before[i])));
+        let line = fits[2] * channels;
+        let both = images.chunks_exact(size.max(1));
+        for (from, to) in both.zip(data.chunks_exact_mut(count.max(1))) {
+            for z in 0..fits[0] {
+                for y in 0..fits[1] {
+                    let from = &from[(z * dims[1] + y) * dims[2] * channels..][..line];
+                    let at = (z + before[0]) * padded[1] + y + before[1];
+                    let at = (at * padded[2] + before[2]) * channels;
+                    to[at..at + line].copy_from_slice(from);
+                }
+            }
+        }
+        Padded {
+            data,
+            dims: padded,
+            channels,
+        }
+    }
+
+    /// Elements of one image.
+    fn size(&self) -> usize {
+        voxel_count(self.dims) * self.channels
+    }
+
+    /// Where in an image a voxel begins.
+    fn at(&self, [z, y, x]: [usize; 3]) -> usize {
+        ((z * self.dims[1] + y) * self.dims[2] + x) * self.channels
+    }
+}
+
+fn voxel_count(dims: [usize; 3]) -> usize {
+    dims.iter().product()
+}
+
+/// Adds to `out`, planes of sizes `sizes` of every image, the products of all windows with the filter in `panels`.
+fn slide<T: Element + Tiled>(
+    images: &Padded<T>,
+    window: [usize; 3],
+    strides: [usize; 3],
+    sizes: [usize; 3],
+    (panels, cols): (&Panels<T>, usize),
+    out: &mut [T],
+) {
+    let plane = sizes[1] * sizes[2] * cols;
+    if plane == 0 || voxel_count(window) * images.channels == 0 {
+        return;
+    }
+    let len = window[2] * images.channels;
+    let starts = (0..window[0]).flat_map(|z| (0..window[1]).map(move |y| [z, y, 0]));
+    let segments = in_turn(starts.map(|w| images.at(w)), len);
+    let places = (0..sizes[1]).flat_map(|y| (0..sizes[2]).map(move |x| [y, x]));
+    let rows: Vec<usize> = places
+        .map(|[y, x]| images.at([0, y * strides[1], x * strides[2]]))
         .collect();
-    let parts = Parts::of(out);
-    g.each_image(|n| {
-        // SAFETY: images are disjoint, and hold zeros.
-        let out = unsafe { assume_set(parts.part(n * b, b)) };
-        let (mut rows, mut out_rows) = (Vec::new(), Vec::new());
-        for (tap, panels) in taps.iter().zip(&panels) {
-            rows.clear();
-            out_rows.clear();
-            each_meeting(&g.axes, *tap, |o, i| {
-                rows.push(i * g.in_c);
-                out_rows.push(o * g.out_c);
-            });
-            let product = Product {
-                a: &x[n * a..(n + 1) * a],
+    let out_rows: Vec<usize> = (0..rows.len()).map(|i| i * cols).collect();
+    parallel_ranges(out, plane, 1, |first, planes| {
+        for (i, out) in planes.chunks_exact_mut(plane).enumerate() {
+            let (image, z) = ((first + i) / sizes[0], (first + i) % sizes[0]);
+            let start = image * images.size() + images.at([z * strides[0], 0, 0]);
+            let sweep = Sweep {
+                a: &images.data[start..(image + 1) * images.size()],
                 rows: &rows,
-                depth: g.in_c,
-                panels,
-                cols: g.out_c,
+                segments: &segments,
+                len,
+                step: 1,
+                b: &panels.data,
+                stride: T::kernel().width,
+                panel: panels.panel,
+                cols,
                 out_rows: &out_rows,
             };
-            product.add(out);
+            T::kernel().add(&sweep, out);
         }
     });
+}
+
+/// The input with the padding of `g`.
+fn padded_input<T: Element>(g: &Geometry, x: &[T]) -> Padded<T> {
+    let reach = |a: &Axis| a.output.saturating_sub(1) * a.stride + a.window;
+    let (dims, before) = (g.axes.map(|a| a.input), g.axes.map(|a| a.before));
+    Padded::new(x, g.in_c, dims, before, g.axes.map(|a| reach(&a)))
+}
+
+fn run_forward<T: Element + Tiled>(g: &Geometry, x: &[T], filter: &[T], out: &mut [T]) {
+    let images = padded_input(g, x);
+    let window = g.axes.map(|a| a.window);
+    let depth = voxel_count(window) * g.in_c;
+    let panels = Panels::rows(1, depth, g.out_c, |_, k| {
+        &filter[k * g.out_c..(k + 1) * g.out_c]
+    });
+    let (strides, sizes) = (g.axes.map(|a| a.stride), g.axes.map(|a| a.output));
+    slide(&images, window, strides, sizes, (&panels, g.out_c), out);
 }
 
 /// Checks what both gradients share.
@@ -257,6 +345,7 @@ fn backprop_input(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     let dtype = dy.dtype();
     let (filter, dy) = (widen(&filter)?, widen(&dy)?);
     check_panels(ctx, taps(&g.axes).len(), g.out_c, g.in_c)?;
+    check_padded(ctx, &g)?;
     let mut out = ctx.zeros(compute_type(dtype), &shape)?;
     with_type!(compute_type(dtype), T in [f32, f64] => {
         run_input::<T>(&g, dy.as_slice()?, filter.as_slice()?, out.make_mut()?);
@@ -265,7 +354,25 @@ fn backprop_input(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     Ok(())
 }
 
+/// Without strides the gradient of the input is a convolution of the output's with the filter turned around.
+fn slide_back<T: Element + Tiled>(g: &Geometry, dy: &[T], filter: &[T], out: &mut [T]) {
+    let (dims, sizes) = (g.axes.map(|a| a.output), g.axes.map(|a| a.input));
+    let before = g.axes.map(|a| a.window - 1 - a.before);
+    let padded = g.axes.map(|a| (a.input + a.window).saturating_sub(1));
+    let images = Padded::new(dy, g.out_c, dims, before, padded);
+    let window = g.axes.map(|a| a.window);
+    let (taps, size) = (voxel_count(window), g.in_c * g.out_c);
+    let panels = Panels::columns([1, taps], g.out_c, g.in_c, g.out_c, |_, t| {
+        &filter[(taps - 1 - t) * size..(taps - t) * size]
+    });
+    slide(&images, window, [1; 3], sizes, (&panels, g.in_c), out);
+}
+
 fn run_input<T: Element + Tiled>(g: &Geometry, dy: &[T], filter: &[T], out: &mut [T]) {
+    if g.axes.iter().all(|a| a.stride == 1 && a.before < a.window) {
+        slide_back(g, dy, filter, out);
+        return;
+    }
     let (vin, vout) = voxels(&g.axes);
     let (a, b) = (vin * g.in_c, vout * g.out_c);
     let size = g.in_c * g.out_c;
@@ -313,6 +420,7 @@ fn backprop_filter(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     let dtype = dy.dtype();
     let (x, dy) = (widen(&x)?, widen(&dy)?);
     check_panels(ctx, 1, voxels(&g.axes).1, g.out_c)?;
+    check_padded(ctx, &g)?;
     let mut out = ctx.zeros(compute_type(dtype), &shape)?;
     with_type!(compute_type(dtype), T in [f32, f64] => {
         run_filter::<T>(&g, x.as_slice()?, dy.as_slice()?, out.make_mut()?);
@@ -321,36 +429,48 @@ fn backprop_filter(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     Ok(())
 }
 
+/// Windows of the output that are packed together.
+const PACKED: usize = 512;
+
 fn run_filter<T: Element + Tiled>(g: &Geometry, x: &[T], dy: &[T], out: &mut [T]) {
-    let (vin, vout) = voxels(&g.axes);
-    let (a, b) = (vin * g.in_c, vout * g.out_c);
-    let size = g.in_c * g.out_c;
+    let (images, sizes) = (padded_input(g, x), g.axes.map(|a| a.output));
+    let (window, strides) = (g.axes.map(|a| a.window), g.axes.map(|a| a.stride));
+    let (line, lines) = (sizes[2], sizes[0] * sizes[1]);
+    if line * lines * g.out_c == 0 || images.data.is_empty() {
+        return;
+    }
+    let starts: Vec<usize> = (0..lines)
+        .map(|i| images.at([i / sizes[1] * strides[0], i % sizes[1] * strides[1], 0]))
+        .collect();
+    // A row of the filter is one channel at one tap.
     let taps = taps(&g.axes);
-    let parts = Parts::of(out);
-    let channels: Vec<usize> = (0..g.in_c).collect();
-    let out_rows: Vec<usize> = channels.iter().map(|c| c * g.out_c).collect();
-    // Each tap belongs to one thread, which goes over the images in order.
-    parallel_for(taps.len(), 1, |range| {
-        for t in range {
-            // SAFETY: taps are disjoint parts of the filter, and hold zeros.
-            let out = unsafe { assume_set(parts.part(t * size, size)) };
-            let (mut from, mut places) = (Vec::new(), Vec::new());
-            each_meeting(&g.axes, taps[t], |o, i| {
-                from.push(o * g.out_c);
-                places.push(i * g.in_c);
-            });
-            let places = in_turn(places, 1);
-            for n in 0..g.batch {
-                let dy = &dy[n * b..(n + 1) * b];
-                let panels = Panels::rows(1, from.len(), g.out_c, |_, k| {
-                    &dy[from[k]..from[k] + g.out_c]
+    let row = |i: usize| images.at(taps[i / g.in_c]) + i % g.in_c;
+    let rows: Vec<usize> = (0..voxel_count(window) * g.in_c).map(row).collect();
+    let some = (PACKED / line).max(1);
+    for n in 0..g.batch {
+        let dy = &dy[n * lines * line * g.out_c..][..lines * line * g.out_c];
+        let packed: Vec<(Vec<(usize, usize)>, Panels<T>)> = starts
+            .chunks(some)
+            .zip(dy.chunks(some * line * g.out_c))
+            .map(|(starts, dy)| {
+                let panels = Panels::rows(1, starts.len() * line, g.out_c, |_, k| {
+                    &dy[k * g.out_c..(k + 1) * g.out_c]
                 });
+                (in_turn(starts.iter().copied(), line), panels)
+            })
+            .collect();
+        let image = &images.data[n * images.size()..(n + 1) * images.size()];
+        // Each row belongs to one thread, which goes over the windows in order.
+        parallel_ranges(out, g.out_c, T::kernel().rows, |first, out| {
+            let count = out.len() / g.out_c;
+            let out_rows: Vec<usize> = (0..count).map(|i| i * g.out_c).collect();
+            for (segments, panels) in &packed {
                 let sweep = Sweep {
-                    a: &x[n * a..(n + 1) * a],
-                    rows: &channels,
-                    segments: &places,
-                    len: 1,
-                    step: 1,
+                    a: image,
+                    rows: &rows[first..first + count],
+                    segments,
+                    len: line,
+                    step: strides[2] * g.in_c,
                     b: &panels.data,
                     stride: T::kernel().width,
                     panel: panels.panel,
@@ -359,6 +479,6 @@ fn run_filter<T: Element + Tiled>(g: &Geometry, x: &[T], dy: &[T], out: &mut [T]
                 };
                 T::kernel().add(&sweep, out);
             }
-        }
-    });
+        });
+    }
 }
