@@ -45,7 +45,9 @@ pub use definition::{Definition, DefinitionError, parse_bytes, parse_duration};
 pub use gate::Gate;
 pub use health::Health;
 pub use http::{HttpAnswer, HttpHandler, HttpRequest, serve_http};
-pub use lane::{LaneHandler, LaneOffer, Lanes, RunEnded, Taker, Transport, is_lent, let_go};
+pub use lane::{
+    LaneHandler, LaneOffer, Lanes, RunEnded, StepState, Taker, Transport, is_lent, let_go,
+};
 pub use limits::Limits;
 pub use master::{MasterCalls, RemoteMaster};
 pub use missing::Missing;

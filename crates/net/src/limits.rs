@@ -30,7 +30,7 @@ pub struct Limits {
     pub keepalive: Duration,
     /// How long connecting to another task may take before the call fails.
     pub connect: Duration,
-    /// How long a task that others wait for may be silent before it counts as lost.
+    /// Within what time a task that others wait for, and that is silent, counts as lost.
     pub silence: Duration,
     /// How long opening a session may wait for tasks that do not answer, if its client sets no
     /// deadline. Without one it waits as long as the client does, as TensorFlow's.
@@ -58,7 +58,7 @@ impl Default for Limits {
             header_bytes: 64 << 10,
             keepalive: Duration::from_secs(60),
             connect: Duration::from_secs(5),
-            silence: Duration::from_secs(8),
+            silence: Duration::from_secs(5),
             find: None,
             progress: Duration::from_secs(10),
             lease: Duration::from_secs(24 * 3600),

@@ -113,10 +113,10 @@ impl Peers {
     }
 
     /// Counts a wait for a value that the sender of `key` sends unasked.
-    pub fn await_pushed(&self, key: &str) -> Result<Expected> {
+    pub fn await_pushed(&self, step_id: u64, key: &str) -> Result<Expected> {
         let task = task_of(key);
         let lanes = self.lanes.as_ref().ok_or_else(|| lost(task))?;
-        let awaited = lanes.await_from(task)?;
+        let awaited = lanes.await_from(task, step_id)?;
         let asked = self.traffic.asks(task);
         Ok(Expected { awaited, asked })
     }
@@ -359,9 +359,10 @@ impl Expected {
         self.asked.came(tensor.map_or(0, Tensor::byte_len));
     }
 
-    /// Why it will not come, if its sender is gone.
-    pub fn lost(&self) -> Option<(&str, Status)> {
-        self.awaited.lost()
+    /// Why the value of `key` will not come, and who was to send it, if so.
+    pub fn lost<'a>(&self, key: &'a str) -> Option<(&'a str, Status)> {
+        let task = task_of(key);
+        Some((task, self.awaited.lost(task)?))
     }
 }
 

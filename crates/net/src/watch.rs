@@ -79,7 +79,7 @@ impl Watch {
             }
             let asked = client.get_status(proto::GetStatusRequest {});
             // An error is an answer too: the open calls will meet it themselves.
-            if tokio::time::timeout(limit, asked).await.is_err() {
+            if tokio::time::timeout(limit / 8 * 5, asked).await.is_err() {
                 *self.reason.lock() = Some(Status::unavailable(format!(
                     "{peer} is connected but has not answered for {limit:?}: it hangs, is stopped, or the network between is cut"
                 )));

@@ -52,13 +52,17 @@ pub enum Kind {
     Ping = 9,
     /// Yes.
     Pong = 10,
+    /// Do you run this step? The id is the step's.
+    Ask = 11,
+    /// No; the flag says that it is known to be over.
+    Told = 12,
 }
 
 impl Kind {
     fn of(number: u8) -> Option<Kind> {
         use Kind::*;
         let all = [
-            Run, Ended, Stop, Tensor, Offer, Take, Data, Decline, Ping, Pong,
+            Run, Ended, Stop, Tensor, Offer, Take, Data, Decline, Ping, Pong, Ask, Told,
         ];
         all.into_iter().find(|k| *k as u8 == number)
     }
@@ -109,7 +113,8 @@ impl Header {
         };
         let len = u32::from_le_bytes([a, b, c, d]) as usize;
         let most = match kind {
-            Kind::Stop | Kind::Take | Kind::Decline | Kind::Ping | Kind::Pong => 0,
+            Kind::Stop | Kind::Take | Kind::Decline => 0,
+            Kind::Ping | Kind::Pong | Kind::Ask | Kind::Told => 0,
             Kind::Data => CHUNK,
             _ => MOST,
         };
@@ -129,6 +134,11 @@ impl Header {
 /// A frame with nothing in it.
 pub fn empty(kind: Kind, id: u64) -> Bytes {
     finish(Vec::from([0; HEADER]), kind, false, id)
+}
+
+/// The answer to [`Kind::Ask`] of a task that does not run the step.
+pub fn told(step_id: u64, is_over: bool) -> Bytes {
+    finish(Vec::from([0; HEADER]), Kind::Told, is_over, step_id)
 }
 
 /// Sets the header of a frame whose payload follows it.

@@ -3,7 +3,7 @@
 use crate::Worker;
 use crate::lifecycle::{Event, Start};
 use downpour_graph::Status;
-use downpour_net::{Canceller, LaneHandler, LaneOffer, RunEnded, is_lent};
+use downpour_net::{Canceller, LaneHandler, LaneOffer, RunEnded, StepState, is_lent};
 use downpour_runtime::{Delivery, as_own_thread};
 use downpour_tensor::Tensor;
 use downpour_wire::lane::Run;
@@ -72,9 +72,15 @@ impl LaneHandler for Worker {
         }
     }
 
-    fn lost(&self, peer: &str, reason: &Status) {
-        for place in self.life.places() {
-            place.fail_from(peer, reason);
+    fn lost(&self, peer: &str, steps: &[u64], reason: &Status) {
+        for step in steps {
+            if let Some(place) = self.life.place(*step) {
+                place.fail_from(peer, reason);
+            }
         }
+    }
+
+    fn state(&self, step_id: u64) -> StepState {
+        self.life.state(step_id)
     }
 }

@@ -6,7 +6,7 @@
 //! nothing. What must hold is checked over every order of events in `lifecycle/explored.rs`.
 
 use downpour_graph::{Result, Status};
-use downpour_net::RecentIds;
+use downpour_net::{RecentIds, StepState};
 use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
 
@@ -237,9 +237,20 @@ impl<P: Parts> Lifecycle<P> {
         }
     }
 
-    /// Where values of shared steps meet.
-    pub(crate) fn places(&self) -> Vec<P::Place> {
-        self.steps.values().map(|m| m.place.clone()).collect()
+    /// Where values of a shared step meet, if it is known.
+    pub(crate) fn place(&self, step_id: u64) -> Option<P::Place> {
+        self.steps.get(&step_id).map(|m| m.place.clone())
+    }
+
+    /// What is known of a shared step.
+    pub(crate) fn state(&self, step_id: u64) -> StepState {
+        match self.steps.get(&step_id).map(|m| m.phase) {
+            Some(Phase::Running) => StepState::Running,
+            Some(Phase::Left(_)) => StepState::Over,
+            Some(Phase::Early(_)) => StepState::Unknown,
+            None if self.cleaned.contains(step_id as i64) => StepState::Over,
+            None => StepState::Unknown,
+        }
     }
 
     /// Finds a session.

@@ -38,7 +38,7 @@ impl RemoteSource for PeerSource {
     }
 
     fn await_pushed(&self, env: &StepEnv, key: &str, receiver: Receiver) {
-        let expected = match self.peers.await_pushed(key) {
+        let expected = match self.peers.await_pushed(env.step_id, key) {
             Ok(expected) => Arc::new(expected),
             Err(e) => return receiver(Err(e)),
         };
@@ -80,7 +80,7 @@ impl RemoteSource for PeerSource {
             }
         });
         // Its sender may have gone before anybody could tell whoever waits.
-        if let Some((peer, reason)) = expected.lost() {
+        if let Some((peer, reason)) = expected.lost(key) {
             env.rendezvous.fail_from(peer, &reason);
         }
     }

@@ -12,7 +12,7 @@ use crate::writers::Writers;
 use downpour_graph::{Graph, Result, Status};
 use downpour_net::{
     Canceller, ClusterSpec, Done, GraphOptions, Limits, LocalTask, NewSession, PartialStep, Peers,
-    Reply, StepCounter, StepEnd, StepStart, Task, ready, task_name,
+    Reply, StepCounter, StepEnd, StepStart, StepState, Task, ready, task_name,
 };
 use downpour_runtime::{
     Cancellation, CompileEnv, Device, FunctionLibrary, KernelCache, Plan, Registry, Rendezvous,
@@ -102,9 +102,14 @@ impl Life {
         self.0.1.counts()
     }
 
-    /// Where values of shared steps meet.
-    pub(crate) fn places(&self) -> Vec<Arc<Rendezvous>> {
-        self.0.0.lock().places()
+    /// Where values of a shared step meet, if it is known.
+    pub(crate) fn place(&self, step_id: u64) -> Option<Arc<Rendezvous>> {
+        self.0.0.lock().place(step_id)
+    }
+
+    /// What is known of a shared step.
+    pub(crate) fn state(&self, step_id: u64) -> StepState {
+        self.0.0.lock().state(step_id)
     }
 
     /// Ends a run early.

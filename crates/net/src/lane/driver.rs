@@ -14,7 +14,7 @@
 use super::one::Lane;
 use super::reader::Arrival;
 use super::seat::Seated;
-use super::{Lanes, held};
+use super::{Lanes, held, pulse};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use std::cell::Cell;
@@ -208,11 +208,12 @@ impl Driver {
                 role.last = self.now();
                 drop(role);
                 held::holding(|| {
-                    for (lane, reason) in ended {
-                        lanes.end(&lane, reason);
-                    }
+                    // What came before the end counts.
                     for (lane, arrival) in arrivals {
                         lane.handle(arrival, lanes);
+                    }
+                    for (lane, reason) in ended {
+                        lanes.end(&lane, reason);
                     }
                 });
                 // Also when there is always something to do: one peer may be silent while others are not.
@@ -351,8 +352,7 @@ impl Role {
             match lane.read(&mut found) {
                 Ok(0) => {}
                 Ok(_) => {
-                    lane.heard.store(driver.now(), Ordering::Relaxed);
-                    lane.asked.store(0, Ordering::Relaxed);
+                    lane.pulse.heard(driver.now());
                 }
                 Err(e) => ended.push((lane.clone(), e)),
             }
@@ -376,7 +376,7 @@ impl Role {
             watched.push(PollFd::new(&lane.socket, events));
         }
         // Someone may begin to wait for a peer meanwhile, whose silence must be noticed.
-        let tick = lanes.silence() / 4;
+        let tick = lanes.silence() / pulse::LOOKS as u32;
         let tick = Timespec {
             tv_sec: tick.as_secs() as i64,
             tv_nsec: i64::from(tick.subsec_nanos()),

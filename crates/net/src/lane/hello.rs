@@ -10,6 +10,7 @@
 use super::Lanes;
 use super::one::Lane;
 use super::socket::Socket;
+use super::table::Calling;
 use downpour_graph::{Result, Status};
 use downpour_tensor::shared::{self, SharedMemory};
 use serde::{Deserialize, Serialize};
@@ -21,7 +22,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 
 /// The first bytes of a lane, either way; they end with the version.
-pub(crate) const MAGIC: &[u8; 8] = b"DPLANE1\n";
+pub(crate) const MAGIC: &[u8; 8] = b"DPLANE2\n";
 
 /// Longest introduction.
 const MOST: usize = 4 << 10;
@@ -43,6 +44,10 @@ struct Hello {
     /// Its memory that tasks of the same host can read.
     #[serde(default)]
     shared: Shared,
+    /// Which of its calls this is.
+    number: u64,
+    /// In which life of who it wants it has taken calls of it, and the last of them: with this call they are dead.
+    seen: Option<(u64, u64)>,
 }
 
 /// File, first address and length of [`SharedMemory`].
@@ -55,6 +60,10 @@ pub(crate) struct Who {
     pub(crate) incarnation: u64,
     pub(crate) address: String,
     pub(crate) shared: Option<SharedMemory>,
+    /// Whether this task called; which of the caller's calls it was, and what it said of earlier ones.
+    pub(crate) is_own: bool,
+    pub(crate) number: u64,
+    pub(crate) seen: Option<(u64, u64)>,
 }
 
 fn own_shared() -> Shared {
@@ -84,17 +93,20 @@ impl Lanes {
         (address, own_address): (&str, &str),
         incarnation: Option<u64>,
     ) -> Result<Arc<Lane>> {
-        let fits = |lane: &Arc<Lane>| incarnation.is_none_or(|i| i == lane.incarnation);
-        if let Some(lane) = self.to(peer).filter(fits) {
-            return Ok(lane);
-        }
-        let _turn = self.connecting.lock().await;
-        if let Some(lane) = self.to(peer).filter(fits) {
-            return Ok(lane);
-        }
+        let turn = self.turn_for(peer);
+        let _turn = turn.lock().await;
+        let calling = loop {
+            let found = self.state.lock().table.call(peer, incarnation);
+            match found {
+                Err(calling) => break calling,
+                // One that does not answer is ended by that.
+                Ok(lane) if self.answers(&lane).await => return Ok(lane),
+                Ok(_) => {}
+            }
+        };
         let failed =
             |e: io::Error| Status::unavailable(format!("no lane to {peer} at {address}: {e}"));
-        let call = self.call(peer, (address, own_address), incarnation);
+        let call = self.call(peer, (address, own_address), incarnation, calling);
         let attempt = tokio::time::timeout(self.limits.connect, call);
         let late = |_| failed(io::ErrorKind::TimedOut.into());
         let (welcome, socket) = attempt.await.map_err(late)?.map_err(failed)?;
@@ -110,6 +122,9 @@ impl Lanes {
             incarnation: found,
             address: address.to_owned(),
             shared: their_shared(welcome.shared),
+            is_own: true,
+            number: calling.number,
+            seen: None,
         };
         self.adopt(who, socket).map_err(failed)
     }
@@ -120,6 +135,7 @@ impl Lanes {
         peer: &str,
         (address, own_address): (&str, &str),
         incarnation: Option<u64>,
+        calling: Calling,
     ) -> io::Result<(Welcome, Option<Socket>)> {
         let mut far = TcpStream::connect(address).await?;
         far.set_nodelay(true)?;
@@ -130,6 +146,8 @@ impl Lanes {
             to: peer.to_owned(),
             at: Some(far.local_addr()?),
             shared: own_shared(),
+            number: calling.number,
+            seen: calling.seen.map(|s| (s.incarnation, s.number)),
         };
         let welcome = introduce(&mut far, &hello).await?;
         if incarnation.is_some_and(|i| i != welcome.incarnation) {
@@ -236,6 +254,9 @@ async fn receive(way: &mut impl Way, lanes: &Lanes) -> io::Result<Who> {
         incarnation: hello.incarnation,
         address: hello.address,
         shared: their_shared(hello.shared),
+        is_own: false,
+        number: hello.number,
+        seen: hello.seen,
     })
 }
 
@@ -282,6 +303,8 @@ pub(super) async fn as_task(socket: &mut TcpStream, task: &str, to: &str) {
         to: to.to_owned(),
         at: None,
         shared: None,
+        number: 1,
+        seen: None,
     };
     introduce(socket, &hello).await.unwrap();
     socket.write_all(&[GO]).await.unwrap();

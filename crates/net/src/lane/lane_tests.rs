@@ -40,8 +40,11 @@ impl LaneHandler for Heard {
     fn offer(&self, step_id: u64, _: &str, offer: LaneOffer) {
         let _ = self.offers.lock().send((step_id, offer));
     }
-    fn lost(&self, peer: &str, _: &Status) {
+    fn lost(&self, peer: &str, _: &[u64], _: &Status) {
         let _ = self.lost.lock().send(peer.to_owned());
+    }
+    fn state(&self, _: u64) -> StepState {
+        StepState::Running
     }
 }
 
@@ -305,19 +308,14 @@ async fn what_a_thread_holds_back_leaves_together_and_in_order() {
 async fn values_of_a_lost_peer_are_waited_for_as_soon_as_it_calls_again() {
     let (a, b) = two(Limits::default(), true).await;
     b.peers.open_lane(A, None).await.unwrap();
-    a.lanes
-        .table
-        .lock()
-        .lost
-        .insert("/job:ps/replica:0/task:1".to_owned());
-    assert!(a.lanes.await_from("/job:ps/replica:0/task:1").is_err());
+    a.lanes.state.lock().table.silent(B);
     for _ in 0..20 {
         let lane = b.lanes.to(A).unwrap();
         b.lanes.end(&lane, io::ErrorKind::ConnectionReset.into());
         assert_eq!(a.ears.lost.recv_timeout(PATIENCE).unwrap(), B);
         // Whether or not the other end of the new lane is there when this one is.
         b.peers.open_lane(A, None).await.unwrap();
-        assert!(a.lanes.await_from(B).is_ok());
+        assert!(a.lanes.await_from(B, 1).is_ok());
     }
 }
 
@@ -379,7 +377,7 @@ async fn the_end_of_a_task_ends_what_waits_for_it() {
     // One that was never there may come yet.
     assert!(
         a.peers
-            .await_pushed("/job:ps/replica:0/task:9/device:CPU:0;01")
+            .await_pushed(1, "/job:ps/replica:0/task:9/device:CPU:0;01")
             .is_ok()
     );
     let (tx, outcomes) = mpsc::channel();
@@ -390,16 +388,16 @@ async fn the_end_of_a_task_ends_what_waits_for_it() {
     };
     lane.run(&run, Box::new(move |outcome| tx.send(outcome).unwrap()));
     let (_, ended) = b.ears.runs.recv_timeout(PATIENCE).unwrap();
-    let waits = a.peers.await_pushed(&key(B, A)).unwrap();
-    assert!(waits.lost().is_none());
+    let waits = a.peers.await_pushed(3, &key(B, A)).unwrap();
+    assert!(waits.lost(&key(B, A)).is_none());
     b.stop.send(()).unwrap();
     b.serving.await.unwrap();
     let lost = outcomes.recv_timeout(PATIENCE).unwrap().unwrap_err();
     assert!(lost.message.contains("Socket closed"), "{lost:?}");
     assert_eq!(a.ears.lost.recv_timeout(PATIENCE).unwrap(), B);
-    assert!(waits.lost().is_some());
+    assert!(waits.lost(&key(B, A)).is_some());
     assert!(a.peers.push(1, &key(A, B), None).is_err());
-    assert!(a.peers.await_pushed(&key(B, A)).is_err());
+    assert!(a.peers.await_pushed(4, &key(B, A)).is_err());
     // The run that it had asked for is told, whoever it is.
     b.ears.stopped.recv_timeout(PATIENCE).unwrap();
     ended(Ok(true));
@@ -474,7 +472,7 @@ async fn silence_is_noticed(is_busy: bool) {
     a.peers.open_lane(MUTE, None).await.unwrap();
     let _kept = mute.await.unwrap();
     b.peers.open_lane(A, None).await.unwrap();
-    let waits = a.peers.await_pushed(&key(MUTE, A)).unwrap();
+    let waits = a.peers.await_pushed(1, &key(MUTE, A)).unwrap();
     let is_over = AtomicBool::new(!is_busy);
     std::thread::scope(|scope| {
         scope.spawn(|| {
@@ -486,7 +484,7 @@ async fn silence_is_noticed(is_busy: bool) {
         is_over.store(true, Ordering::Relaxed);
         assert_eq!(lost.as_deref(), Ok(MUTE));
     });
-    assert!(waits.lost().is_some());
+    assert!(waits.lost(&key(MUTE, A)).is_some());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]
@@ -507,9 +505,9 @@ async fn a_peer_that_has_nothing_to_say_is_not_lost() {
     };
     let (a, _b) = two(limits, true).await;
     a.peers.open_lane(B, None).await.unwrap();
-    let waits = a.peers.await_pushed(&key(B, A)).unwrap();
+    let waits = a.peers.await_pushed(1, &key(B, A)).unwrap();
     let lost = a.ears.lost.recv_timeout(4 * limits.silence);
-    assert!(lost.is_err() && waits.lost().is_none());
+    assert!(lost.is_err() && waits.lost(&key(B, A)).is_none());
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

@@ -13,9 +13,11 @@ mod hello;
 mod lane_tests;
 mod near;
 mod one;
+mod pulse;
 mod reader;
 mod seat;
 mod socket;
+mod table;
 mod transport;
 mod writer;
 
@@ -23,6 +25,7 @@ pub use driver::is_lent;
 pub use held::let_go;
 pub(crate) use hello::{MAGIC, greet};
 pub use reader::Taker;
+pub use table::StepState;
 pub use transport::Transport;
 
 use crate::task::Canceller;
@@ -33,13 +36,15 @@ use downpour_wire::lane::Run;
 use driver::Driver;
 pub(crate) use one::Lane;
 use parking_lot::Mutex;
+use pulse::Verdict;
 use seat::Seat;
 use socket::Socket;
-use std::collections::{HashMap, HashSet};
+use std::collections::HashMap;
 use std::io;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::time::Duration;
+use table::{Born, Effect, Effects, Patience, Seen, Table, Why};
 
 /// A value that a peer has announced: whoever wants it calls this.
 pub type LaneOffer = Box<dyn FnOnce(Taker) + Send>;
@@ -55,12 +60,11 @@ pub trait LaneHandler: Send + Sync {
     fn tensor(&self, step_id: u64, key: &str, tensor: Option<Tensor>);
     /// A value of a step that can be had.
     fn offer(&self, step_id: u64, key: &str, offer: LaneOffer);
-    /// Nothing more will come from a peer.
-    fn lost(&self, peer: &str, reason: &Status);
+    /// What a peer was to send for these steps will not come.
+    fn lost(&self, peer: &str, steps: &[u64], reason: &Status);
+    /// What is known here of a step.
+    fn state(&self, step_id: u64) -> StepState;
 }
-
-/// Peers that are remembered as lost: a cluster's, not whatever a stranger calls itself.
-const MOST_LOST: usize = 10_000;
 
 /// The lanes of one task.
 pub struct Lanes {
@@ -71,7 +75,7 @@ pub struct Lanes {
     pub(crate) driver: Driver,
     handler: OnceLock<Weak<dyn LaneHandler>>,
     gate: OnceLock<Arc<Gate>>,
-    table: Mutex<Table>,
+    state: Mutex<State>,
     version: AtomicU64,
     is_closed: AtomicBool,
     /// When peers were last looked after, in nanoseconds of the driver's clock.
@@ -82,18 +86,15 @@ pub struct Lanes {
     reads: near::Reads,
     /// Where they are read, on a host that is shared.
     seat: OnceLock<Seat>,
-    /// Held while connecting: one attempt at a time.
-    connecting: tokio::sync::Mutex<()>,
+    /// Held while connecting: one attempt at a time to each peer.
+    connecting: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
 
-#[derive(Default)]
-struct Table {
+struct State {
     /// All lanes that are read.
     all: Vec<Arc<Lane>>,
-    /// The one to use for each peer.
-    by_peer: HashMap<String, Arc<Lane>>,
-    /// Peers whose last lane has ended.
-    lost: HashSet<String>,
+    table: Table<Arc<Lane>>,
+    next: u64,
     has_thread: bool,
 }
 
@@ -101,6 +102,17 @@ impl Lanes {
     /// No lanes yet, of the task `own` in this life.
     pub fn new(own: &str, incarnation: u64, limits: Limits) -> io::Result<Arc<Lanes>> {
         let driver = Driver::new()?;
+        let limit = nanos(limits.silence);
+        let patience = Patience {
+            ask: limit / 5,
+            give_up: 2 * limit,
+        };
+        let state = State {
+            all: Vec::new(),
+            table: Table::new(own, incarnation, patience),
+            next: 0,
+            has_thread: false,
+        };
         Ok(Arc::new_cyclic(|me| Lanes {
             me: me.clone(),
             own: own.to_owned(),
@@ -109,14 +121,14 @@ impl Lanes {
             driver,
             handler: OnceLock::new(),
             gate: OnceLock::new(),
-            table: Mutex::default(),
+            state: Mutex::new(state),
             version: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             looked: AtomicU64::new(0),
             near: OnceLock::new(),
             reads: near::Reads::default(),
             seat: OnceLock::new(),
-            connecting: tokio::sync::Mutex::default(),
+            connecting: Mutex::default(),
         }))
     }
 
@@ -146,8 +158,36 @@ impl Lanes {
 
     /// The lane to a task, if there is one.
     pub(crate) fn to(&self, peer: &str) -> Option<Arc<Lane>> {
-        let lane = self.table.lock().by_peer.get(peer).cloned()?;
+        let lane = self.state.lock().table.lane(peer)?;
         lane.is_live().then_some(lane)
+    }
+
+    /// Whoever holds it may call for a lane to `peer`.
+    fn turn_for(&self, peer: &str) -> Arc<tokio::sync::Mutex<()>> {
+        let mut connecting = self.connecting.lock();
+        connecting.entry(peer.to_owned()).or_default().clone()
+    }
+
+    /// Whether the other end of a lane is there, asked if it has not said anything for a while. A peer that does not
+    /// answer is lost.
+    async fn answers(&self, lane: &Arc<Lane>) -> bool {
+        let (limit, asked) = (nanos(self.limits.silence), self.driver.now());
+        if asked.saturating_sub(lane.pulse.last()) <= limit / 8 {
+            return lane.is_live();
+        }
+        lane.ping();
+        let mut pause = Duration::from_micros(200);
+        while lane.is_live() {
+            tokio::time::sleep(pause).await;
+            pause = (pause * 2).min(Duration::from_millis(20));
+            if lane.pulse.last() >= asked {
+                return lane.is_live();
+            }
+            if self.driver.now().saturating_sub(asked) > limit {
+                self.silent(lane);
+            }
+        }
+        false
     }
 
     /// Sends a value to a task before it asks.
@@ -166,21 +206,28 @@ impl Lanes {
 
     /// Counts a wait for a value of `peer`, whose silence then is noticed. A peer that was never there is about to come: who
     /// sends makes the lane.
-    pub(crate) fn await_from(&self, peer: &str) -> Result<Awaited> {
-        let lane = self.to(peer);
-        if lane.is_none() && self.table.lock().lost.contains(peer) {
+    pub(crate) fn await_from(&self, peer: &str, step_id: u64) -> Result<Awaited> {
+        let Some(lanes) = self.me.upgrade() else {
             return Err(lost(peer));
-        }
+        };
+        let begun = self
+            .state
+            .lock()
+            .table
+            .wait(self.driver.now(), peer, step_id);
+        let Ok((wait, lane)) = begun else {
+            return Err(lost(peer));
+        };
         if let Some(lane) = &lane {
             lane.waits.fetch_add(1, Ordering::Relaxed);
         }
-        Ok(Awaited(lane))
+        Ok(Awaited { lanes, wait, lane })
     }
 
     /// A peer that was lost calls again. Known before it is answered: what its values are waited for may begin as soon as it
     /// has the answer, before the lane is there.
     fn expect(&self, peer: &str) {
-        self.table.lock().lost.remove(peer);
+        self.state.lock().table.called(peer);
     }
 
     pub(crate) fn gated_by(&self, gate: Arc<Gate>) {
@@ -205,8 +252,8 @@ impl Lanes {
     }
 
     fn current(&self) -> (u64, Vec<Arc<Lane>>) {
-        let table = self.table.lock();
-        (self.version(), table.all.clone())
+        let state = self.state.lock();
+        (self.version(), state.all.clone())
     }
 
     fn is_closed(&self) -> bool {
@@ -218,26 +265,47 @@ impl Lanes {
         if self.is_closed() {
             return Err(io::ErrorKind::NotConnected.into());
         }
-        let lane = Lane::new(self, who, socket);
-        let mut table = self.table.lock();
-        table.all.push(lane.clone());
-        table.lost.remove(&lane.peer);
-        table.by_peer.insert(lane.peer.clone(), lane.clone());
-        self.version.fetch_add(1, Ordering::AcqRel);
-        if !std::mem::replace(&mut table.has_thread, true) {
+        let born = Born {
+            is_own: who.is_own,
+            number: who.number,
+            incarnation: who.incarnation,
+            said: who.seen.map(|(incarnation, number)| Seen {
+                incarnation,
+                number,
+            }),
+        };
+        let mut state = self.state.lock();
+        state.next += 1;
+        let lane = Lane::new(self, state.next, who, socket);
+        if !std::mem::replace(&mut state.has_thread, true) {
             let lanes = self.me.clone();
             let started = std::thread::Builder::new()
                 .name("lanes".to_owned())
                 .stack_size(4 << 20)
                 .spawn(move || Driver::attend(&lanes));
             if let Err(e) = started {
-                table.has_thread = false;
+                state.has_thread = false;
                 return Err(e);
             }
         }
-        drop(table);
+        state.all.push(lane.clone());
+        let effects = state
+            .table
+            .adopt(&lane.peer, &born, (lane.id, lane.clone()));
+        self.version.fetch_add(1, Ordering::AcqRel);
+        drop(state);
+        tracing::debug!(
+            peer = lane.peer,
+            id = lane.id,
+            born.is_own,
+            "a lane is there"
+        );
+        self.act(effects, &given_up(&lane));
         self.driver.kick();
-        Ok(lane)
+        match lane.is_live() {
+            true => Ok(lane),
+            false => Err(io::ErrorKind::ConnectionAborted.into()),
+        }
     }
 
     /// A lane has come to its end.
@@ -246,75 +314,120 @@ impl Lanes {
         if cause.kind() == io::ErrorKind::InvalidData {
             reason.message = format!("{}: {cause}", reason.message);
         }
-        self.forget(lane);
-        lane.end(self, &reason);
+        tracing::debug!(peer = lane.peer, id = lane.id, %cause, "a lane has ended");
+        let effects = self.state.lock().table.ended(&lane.peer, lane.id);
+        self.retire(lane, &reason);
+        self.act(effects, &reason);
     }
 
-    fn forget(&self, lane: &Arc<Lane>) {
-        let mut table = self.table.lock();
-        table.all.retain(|l| !Arc::ptr_eq(l, lane));
-        let peer = &lane.peer;
-        if table
-            .by_peer
-            .get(peer)
-            .is_some_and(|l| Arc::ptr_eq(l, lane))
-        {
-            // Both may have called at once, and each made one.
-            let other = table.all.iter().find(|l| l.peer == *peer && l.is_live());
-            match other.cloned() {
-                Some(other) => table.by_peer.insert(peer.clone(), other),
-                None => {
-                    if table.lost.len() < MOST_LOST {
-                        table.lost.insert(peer.clone());
+    /// A peer gives no sign of life.
+    fn silent(&self, lane: &Lane) {
+        let (peer, address, limit) = (&lane.peer, &lane.address, self.limits.silence);
+        let reason = Status::unavailable(format!(
+            "{peer} at {address} is connected but has not answered for {limit:?}: it hangs, is stopped, or the network between is cut"
+        ));
+        tracing::debug!(peer, "a peer is silent");
+        let effects = self.state.lock().table.silent(peer);
+        self.act(effects, &reason);
+    }
+
+    /// Does what the table says, without its lock.
+    fn act(&self, effects: Effects<Arc<Lane>>, reason: &Status) {
+        let mut failed: Vec<(String, Why, Vec<u64>)> = Vec::new();
+        for effect in effects {
+            match effect {
+                Effect::End(lane) => self.retire(&lane, reason),
+                Effect::Ask(lane, step) => lane.ask(step),
+                Effect::Fail { peer, step, why } => {
+                    let known = failed.iter_mut().find(|(p, w, _)| *p == peer && *w == why);
+                    match known {
+                        Some((_, _, steps)) => steps.push(step),
+                        None => failed.push((peer, why, vec![step])),
                     }
-                    table.by_peer.remove(peer)
                 }
-            };
+            }
         }
-        self.version.fetch_add(1, Ordering::AcqRel);
+        let Some(handler) = self.handler() else {
+            return;
+        };
+        for (peer, why, steps) in failed {
+            let reason = match why {
+                Why::LaneLost => reason.clone(),
+                Why::NoLane => Status::unavailable(format!(
+                    "{peer} was to send a value but has not connected for {:?}",
+                    2 * self.limits.silence
+                )),
+                Why::SenderDone => Status::unavailable(format!(
+                    "a value of {peer} was lost on the way: it is done with the step, but the value is not here"
+                )),
+            };
+            handler.lost(&peer, &steps, &reason);
+        }
     }
 
-    /// Asks peers that are waited for and have been silent for a sign of life; ends those that give none. Now and then,
-    /// however often it is called.
-    fn look_after(&self) {
+    /// Reads a lane no more and ends it.
+    fn retire(&self, lane: &Arc<Lane>, reason: &Status) {
+        self.state.lock().all.retain(|l| !Arc::ptr_eq(l, lane));
+        self.version.fetch_add(1, Ordering::AcqRel);
+        lane.end(self, reason);
+    }
+
+    /// A peer says that it does not run a step.
+    fn told(&self, peer: &str, step_id: u64, is_over: bool) {
         let now = self.driver.now();
-        let limit = u64::try_from(self.limits.silence.as_nanos()).unwrap_or(u64::MAX);
-        if now.saturating_sub(self.looked.load(Ordering::Relaxed)) < limit / 8 {
+        let effects = self.state.lock().table.told(now, peer, step_id, is_over);
+        self.act(effects, &lost(peer));
+    }
+
+    /// Asks peers that are waited for and have been silent for a sign of life, ends those that give none, and asks after
+    /// values that do not come. Now and then, however often it is called.
+    fn look_after(&self) {
+        let (now, limit) = (self.driver.now(), nanos(self.limits.silence));
+        let before = self.looked.load(Ordering::Relaxed);
+        let since = now.saturating_sub(before);
+        if since < limit / pulse::LOOKS {
             return;
         }
-        self.looked.store(now, Ordering::Relaxed);
-        for lane in &self.current().1 {
-            if !lane.is_awaited() {
-                continue;
-            }
-            let asked = lane.asked.load(Ordering::Relaxed);
-            let heard = lane.heard.load(Ordering::Relaxed);
-            if asked == 0 && now.saturating_sub(heard) > limit / 4 {
-                lane.asked.store(now.max(1), Ordering::Relaxed);
-                lane.ping();
-            } else if asked != 0 && now.saturating_sub(asked) > limit {
-                let (peer, address) = (&lane.peer, &lane.address);
-                let limit = self.limits.silence;
-                let reason = Status::unavailable(format!(
-                    "{peer} at {address} is connected but has not answered for {limit:?}: it hangs, is stopped, or the network between is cut"
-                ));
-                self.forget(lane);
-                lane.end(self, &reason);
+        let taken = self
+            .looked
+            .compare_exchange(before, now, Ordering::Relaxed, Ordering::Relaxed);
+        if taken.is_err() {
+            return;
+        }
+        let was_away = since > limit / 2;
+        let (_, all) = self.current();
+        for lane in all.iter().filter(|l| l.is_live() && l.is_awaited()) {
+            match lane.pulse.look(now, limit, lane.acknowledged(), was_away) {
+                Verdict::Fine => {}
+                Verdict::Ask => lane.ping(),
+                Verdict::Lost => self.silent(lane),
             }
         }
+        let effects = self.state.lock().table.look(now);
+        self.act(effects, &Status::unavailable("a value did not come"));
     }
 
     /// Ends all lanes.
     pub fn close(&self) {
         self.is_closed.store(true, Ordering::Release);
-        let all = std::mem::take(&mut self.table.lock().all);
+        let all = self.state.lock().all.clone();
         for lane in all {
-            self.forget(&lane);
-            let reason = lane.lost();
-            lane.end(self, &reason);
+            self.end(&lane, io::ErrorKind::NotConnected.into());
         }
         self.driver.kick();
     }
+}
+
+/// What is said of lanes that are replaced.
+fn given_up(lane: &Lane) -> Status {
+    Status::unavailable(format!(
+        "Socket closed ({} at {} has connected anew)",
+        lane.peer, lane.address
+    ))
+}
+
+fn nanos(time: Duration) -> u64 {
+    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
 }
 
 /// What is said when there is no lane to a task.
@@ -323,20 +436,28 @@ pub(crate) fn lost(task: &str) -> Status {
 }
 
 /// A wait for a value of a peer, until it is dropped.
-pub(crate) struct Awaited(Option<Arc<Lane>>);
+pub(crate) struct Awaited {
+    lanes: Arc<Lanes>,
+    wait: u64,
+    lane: Option<Arc<Lane>>,
+}
 
 impl Awaited {
-    /// The peer and why nothing more will come from it, if so.
-    pub(crate) fn lost(&self) -> Option<(&str, Status)> {
-        let lane = self.0.as_ref()?;
-        (!lane.is_live()).then(|| (lane.peer.as_str(), lane.lost()))
+    /// Why nothing more will come from the peer, if so.
+    pub(crate) fn lost(&self, peer: &str) -> Option<Status> {
+        let is_waiting = self.lanes.state.lock().table.is_waiting(self.wait);
+        (!is_waiting).then(|| {
+            let lane = self.lane.as_ref();
+            lane.map_or_else(|| lost(peer), |lane| lane.lost())
+        })
     }
 }
 
 impl Drop for Awaited {
     fn drop(&mut self) {
-        if let Some(lane) = &self.0 {
+        if let Some(lane) = &self.lane {
             lane.waits.fetch_sub(1, Ordering::Relaxed);
         }
+        self.lanes.state.lock().table.over(self.wait);
     }
 }

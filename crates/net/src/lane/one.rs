@@ -6,10 +6,11 @@
 //! the hands of the driver: every open call fails, every run that the peer asked for is told to end.
 
 use super::hello::Who;
+use super::pulse::Pulse;
 use super::reader::{Arrival, Coming, Incoming, Reader, Taker};
 use super::socket::Socket;
 use super::writer::Writer;
-use super::{LaneHandler, Lanes};
+use super::{LaneHandler, Lanes, StepState};
 use super::{held, near};
 use crate::gate::{Gate, Pass};
 use crate::task::Canceller;
@@ -32,10 +33,10 @@ pub(crate) type CallDone = Box<dyn FnOnce(Result<bool>) + Send>;
 
 /// The connection to one peer.
 pub(crate) struct Lane {
+    /// Not that of any other lane of this task.
+    pub(super) id: u64,
     /// `/job:J/replica:0/task:N` of the peer.
     pub(crate) peer: String,
-    /// Which life of the peer this is.
-    pub(crate) incarnation: u64,
     /// Where the peer listens, for texts.
     pub(crate) address: String,
     pub(crate) socket: Socket,
@@ -62,10 +63,7 @@ pub(crate) struct Lane {
     /// Values that are waited for.
     pub(crate) waits: AtomicUsize,
     ended: AtomicBool,
-    /// When something last came and when a sign of life was asked for, in nanoseconds of the driver's
-    /// clock; nothing is asked for at 0.
-    pub(crate) heard: AtomicU64,
-    pub(crate) asked: AtomicU64,
+    pub(super) pulse: Pulse,
 }
 
 /// Runs that the peer asked for.
@@ -85,11 +83,11 @@ impl Served {
 }
 
 impl Lane {
-    pub(crate) fn new(lanes: &Arc<Lanes>, who: Who, socket: Socket) -> Arc<Lane> {
+    pub(super) fn new(lanes: &Arc<Lanes>, id: u64, who: Who, socket: Socket) -> Arc<Lane> {
         Arc::new_cyclic(|me| Lane {
+            id,
             me: me.clone(),
             peer: who.task,
-            incarnation: who.incarnation,
             address: who.address,
             lanes: Arc::downgrade(lanes),
             reader: Mutex::default(),
@@ -106,8 +104,7 @@ impl Lane {
             declined: Mutex::default(),
             waits: AtomicUsize::new(0),
             ended: AtomicBool::new(false),
-            heard: AtomicU64::new(lanes.driver.now()),
-            asked: AtomicU64::new(0),
+            pulse: Pulse::new(lanes.driver.now()),
             socket,
         })
     }
@@ -199,13 +196,44 @@ impl Lane {
 
     /// Asks for a sign of life.
     pub(crate) fn ping(&self) {
-        self.send(lane::empty(Kind::Ping, 0), Bytes::new());
+        self.write(|writer| {
+            writer.frame(lane::empty(Kind::Ping, 0), Bytes::new());
+            self.pulse.asked_until(writer.sent + writer.ahead());
+            self.flush(writer);
+        });
+    }
+
+    /// Gives a sign of life. One that waits to be read is enough.
+    fn pong(&self) {
+        self.write(|writer| {
+            if !std::mem::replace(&mut writer.has_pong, true) {
+                writer.frame(lane::empty(Kind::Pong, 0), Bytes::new());
+            }
+            self.flush(writer);
+        });
+    }
+
+    /// Asks what the peer knows of a step.
+    pub(super) fn ask(&self, step_id: u64) {
+        self.send(lane::empty(Kind::Ask, step_id), Bytes::new());
+    }
+
+    /// Bytes that the system at the other end has taken; none are counted within a host.
+    pub(super) fn acknowledged(&self) -> u64 {
+        match self.socket.unacknowledged() {
+            Some(held) => self.writer.lock().sent.saturating_sub(held),
+            None => 0,
+        }
     }
 
     fn send(&self, front: Bytes, rest: Bytes) {
         self.write(|writer| {
             writer.frame(front, rest);
-            if !held::keeps(&self.me) {
+            if writer.is_overfull() {
+                // A peer that does not read is as good as gone: the driver ends the lane.
+                self.socket.shut_down();
+                writer.discard();
+            } else if !held::keeps(&self.me) {
                 self.flush(writer);
             }
         });
@@ -331,7 +359,15 @@ impl Lane {
                 let bytes = self.offers.lock().remove(&id);
                 drop(bytes);
             }
-            Arrival::Ping => self.send(lane::empty(Kind::Pong, 0), Bytes::new()),
+            Arrival::Ping => self.pong(),
+            Arrival::Ask(step_id) => match handler.state(step_id) {
+                StepState::Running => {}
+                state => {
+                    let is_over = state == StepState::Over;
+                    self.send(lane::told(step_id, is_over), Bytes::new());
+                }
+            },
+            Arrival::Told(step_id, is_over) => lanes.told(&self.peer, step_id, is_over),
             Arrival::Taken(taker, tensor) => taker(tensor),
         }
     }
@@ -427,7 +463,7 @@ impl Lane {
             cancel(hung_up());
         }
         if let Some(handler) = lanes.handler() {
-            handler.lost(&self.peer, reason);
+            handler.lost(&self.peer, &[], reason);
         }
     }
 

@@ -24,6 +24,10 @@ pub(crate) enum Arrival {
     Take(u64),
     Decline(u64),
     Ping,
+    /// What is known of a step is asked for.
+    Ask(u64),
+    /// A step does not run at the peer; whether it is over.
+    Told(u64, bool),
     /// An offer that was taken is here.
     Taken(Taker, Result<Option<Tensor>>),
 }
@@ -223,6 +227,8 @@ fn arrival(header: Header, payload: &[u8]) -> Result<Option<Arrival>, BadFrame> 
         Kind::Take => Arrival::Take(id),
         Kind::Decline => Arrival::Decline(id),
         Kind::Ping => Arrival::Ping,
+        Kind::Ask => Arrival::Ask(id),
+        Kind::Told => Arrival::Told(id, header.flag),
         // That something came is all there is to it; bytes of tensors never get here.
         Kind::Pong | Kind::Data => return Ok(None),
     }))

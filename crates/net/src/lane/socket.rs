@@ -6,13 +6,16 @@ use rustix::io::Errno;
 use rustix::net::{SendAncillaryBuffer, SendFlags, Shutdown};
 use std::collections::VecDeque;
 use std::io::{self, IoSlice};
-use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd as _, BorrowedFd, OwnedFd};
 
 /// Pieces that one call of the system takes.
 const PIECES: usize = 64;
 
 /// One connected socket.
-pub(crate) struct Socket(OwnedFd);
+pub(crate) struct Socket {
+    fd: OwnedFd,
+    is_near: bool,
+}
 
 /// How a transfer went.
 #[derive(Debug, PartialEq, Eq)]
@@ -28,21 +31,44 @@ impl Socket {
     pub(crate) fn new(fd: impl Into<OwnedFd>) -> io::Result<Socket> {
         let fd = fd.into();
         rustix::io::ioctl_fionbio(&fd, true)?;
-        // Without room for what comes at once only speed is lost.
-        let _ = rustix::net::sockopt::set_socket_send_buffer_size(&fd, BUFFER);
-        let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&fd, BUFFER);
-        Ok(Socket(fd))
+        let domain = rustix::net::sockopt::socket_domain(&fd)?;
+        let is_near = domain == rustix::net::AddressFamily::UNIX;
+        if is_near {
+            // Without room for what comes at once only speed is lost.
+            let _ = rustix::net::sockopt::set_socket_send_buffer_size(&fd, BUFFER);
+            let _ = rustix::net::sockopt::set_socket_recv_buffer_size(&fd, BUFFER);
+        } else {
+            // The system fits the buffers of TCP to the link: a slow one must not hold back a question behind
+            // seconds of tensors. One that loses packets is tried again at a steady pace, not ever more rarely.
+            let _ = rustix::net::sockopt::set_tcp_thin_linear_timeouts(&fd, true);
+        }
+        Ok(Socket { fd, is_near })
+    }
+
+    /// Bytes that were written and that the other end's system has not taken yet; unknown of Unix sockets.
+    #[allow(
+        unsafe_code,
+        reason = "the only way to learn it is a call of the system"
+    )]
+    pub(crate) fn unacknowledged(&self) -> Option<u64> {
+        if self.is_near {
+            return None;
+        }
+        let mut held: libc::c_int = 0;
+        // SAFETY: TIOCOUTQ writes one `int` to where it is told, which is one; the file is open.
+        let done = unsafe { libc::ioctl(self.fd.as_raw_fd(), libc::TIOCOUTQ, &raw mut held) };
+        (done == 0).then(|| u64::try_from(held).unwrap_or(0))
     }
 
     /// Reads into `buffer`.
     pub(crate) fn read(&self, buffer: &mut [u8]) -> io::Result<Moved> {
-        moved(rustix::io::read(&self.0, buffer))
+        moved(rustix::io::read(&self.fd, buffer))
     }
 
     /// Reads at most `limit` bytes to where they belong.
     pub(crate) fn read_into(&self, tensor: &mut BufferWriter, limit: usize) -> io::Result<Moved> {
         let read = tensor.fill(limit, |free| {
-            rustix::io::read(&self.0, free).map(|(filled, _)| filled)
+            rustix::io::read(&self.fd, free).map(|(filled, _)| filled)
         });
         moved(read)
     }
@@ -57,7 +83,7 @@ impl Socket {
         }
         let slices = slices.get(..count).unwrap_or_default();
         let mut nothing = SendAncillaryBuffer::default();
-        let sent = rustix::net::sendmsg(&self.0, slices, &mut nothing, SendFlags::NOSIGNAL);
+        let sent = rustix::net::sendmsg(&self.fd, slices, &mut nothing, SendFlags::NOSIGNAL);
         let moved = match moved(sent) {
             // Only reading ends so.
             Err(e) if e.kind() == io::ErrorKind::UnexpectedEof => Ok(Moved::Nothing),
@@ -78,18 +104,17 @@ impl Socket {
 
     /// The process at the other end, as the system says: known of Unix sockets.
     pub(crate) fn peer_process(&self) -> Option<i32> {
-        let domain = rustix::net::sockopt::socket_domain(&self.0).ok()?;
-        if domain != rustix::net::AddressFamily::UNIX {
+        if !self.is_near {
             return None;
         }
-        let peer = rustix::net::sockopt::socket_peercred(&self.0).ok()?;
+        let peer = rustix::net::sockopt::socket_peercred(&self.fd).ok()?;
         Some(peer.pid.as_raw_nonzero().get())
     }
 
     /// Ends both directions; whoever waits for the socket hears of it.
     pub(crate) fn shut_down(&self) {
         // One that is closed already is what was wanted.
-        let _ = rustix::net::shutdown(&self.0, Shutdown::Both);
+        let _ = rustix::net::shutdown(&self.fd, Shutdown::Both);
     }
 }
 
@@ -98,7 +123,7 @@ const BUFFER: usize = 1 << 20;
 
 impl AsFd for Socket {
     fn as_fd(&self) -> BorrowedFd<'_> {
-        self.0.as_fd()
+        self.fd.as_fd()
     }
 }
 

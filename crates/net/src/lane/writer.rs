@@ -7,6 +7,11 @@ use downpour_wire::lane::{CHUNK, Header, Kind};
 use std::collections::VecDeque;
 use std::io;
 
+/// Short frames that may wait for a peer to read, and their bytes: several times what a slow one leaves unread of the steps
+/// that it takes part in.
+const MOST_FRAMES: usize = 1 << 18;
+const MOST_BYTES: usize = 1 << 28;
+
 /// The queue of one lane.
 #[derive(Default)]
 pub(crate) struct Writer {
@@ -16,6 +21,12 @@ pub(crate) struct Writer {
     frames: VecDeque<Bytes>,
     /// Offers that were taken, and what of them has not been sent.
     transfers: VecDeque<(u64, Bytes)>,
+    /// Whether the short frames have a sign of life among them.
+    pub(crate) has_pong: bool,
+    /// Bytes of the short frames.
+    waiting: usize,
+    /// Bytes that the socket has taken.
+    pub(crate) sent: u64,
     /// Whether the socket takes no more.
     pub(crate) is_full: bool,
 }
@@ -23,10 +34,29 @@ pub(crate) struct Writer {
 impl Writer {
     /// Adds a frame, which may be in two pieces.
     pub(crate) fn frame(&mut self, front: Bytes, rest: Bytes) {
+        self.waiting += front.len() + rest.len();
         self.frames.push_back(front);
         if !rest.is_empty() {
             self.frames.push_back(rest);
         }
+    }
+
+    /// Whether more waits than a peer that reads would leave.
+    pub(crate) fn is_overfull(&self) -> bool {
+        self.frames.len() > MOST_FRAMES || self.waiting > MOST_BYTES
+    }
+
+    /// Drops what waits.
+    pub(crate) fn discard(&mut self) {
+        self.frames = VecDeque::new();
+        self.transfers = VecDeque::new();
+        self.waiting = 0;
+    }
+
+    /// Bytes that go before whatever is added next.
+    pub(crate) fn ahead(&self) -> u64 {
+        let leaving: usize = self.leaving.iter().map(Bytes::len).sum();
+        (leaving + self.waiting) as u64
     }
 
     /// How many pieces of short frames wait.
@@ -50,9 +80,12 @@ impl Writer {
                     return Ok(true);
                 }
             }
-            if socket.write(&mut self.leaving)? == Moved::Nothing {
-                self.is_full = true;
-                return Ok(false);
+            match socket.write(&mut self.leaving)? {
+                Moved::Some(n) => self.sent += n as u64,
+                Moved::Nothing => {
+                    self.is_full = true;
+                    return Ok(false);
+                }
             }
         }
     }
@@ -61,6 +94,7 @@ impl Writer {
     fn choose(&mut self) {
         std::mem::swap(&mut self.leaving, &mut self.frames);
         if !self.leaving.is_empty() {
+            (self.has_pong, self.waiting) = (false, 0);
             return;
         }
         let Some((offer, mut bytes)) = self.transfers.pop_front() else {
