@@ -171,7 +171,7 @@ mod tests {
         ] {
             assert!(e.message.contains(part), "{part}: {}", e.message);
         }
-        drop(device.resources.remove::<Variable>("j", "weights"));
+        assert!(device.resources.remove::<Variable>("j", "weights"));
         drop(variable);
         assert_eq!(device.account.used(), 0);
     }

@@ -143,7 +143,7 @@ fn tensor(ctx: &OpContext<'_>, now: f64) -> Result<Vec<u8>> {
     let tag = argument::<Bytes>(ctx, 3, "tag")?;
     let metadata = argument::<Bytes>(ctx, 4, "summary_metadata")?;
     let value = SummaryValue {
-        tag: text(&tag),
+        tag,
         node_name: String::new(),
         metadata: Some(metadata).filter(|m| !m.is_empty()),
         content: SummaryContent::Tensor(ctx.input(2)?.clone()),
@@ -176,7 +176,7 @@ fn scalar(ctx: &OpContext<'_>, now: f64) -> Result<Vec<u8>> {
         })?,
     }
     let first = first.ok_or_else(|| Status::invalid_argument("value must be a scalar"))?;
-    let value = SummaryValue::new(text(&tag), SummaryContent::Scalar(first));
+    let value = SummaryValue::new(tag, SummaryContent::Scalar(first));
     step_event(ctx, now, vec![value])
 }
 
@@ -185,7 +185,7 @@ fn first_of<T: Element + Copy>(tensor: &Tensor) -> Result<Option<T>> {
 }
 
 fn histogram(ctx: &OpContext<'_>, now: f64) -> Result<Vec<u8>> {
-    let tag = text(&argument::<Bytes>(ctx, 2, "tag")?);
+    let tag = argument::<Bytes>(ctx, 2, "tag")?;
     let values = ctx.input(3)?;
     if values.num_elements() > 0 {
         check_number(values)?;
@@ -203,7 +203,8 @@ fn histogram(ctx: &OpContext<'_>, now: f64) -> Result<Vec<u8>> {
         }
         let what = if v.is_nan() { "Nan" } else { "Infinity" };
         Err(Status::invalid_argument(format!(
-            "{what} in summary histogram for: {tag}"
+            "{what} in summary histogram for: {}",
+            text(&tag)
         )))
     })?;
     let value = SummaryValue::new(tag, SummaryContent::Histogram(histogram));
