@@ -275,6 +275,7 @@ mod tests {
         let range = [0i32, 1 << 20, 2].map(Tensor::scalar);
         assert_eq!(run_growth("Range", &range, &[]), 2 << 20);
         let hot = [ints(&[1, 2, 3]), Tensor::scalar(100i32), one.clone(), one];
+        let t = [float("T"), ("TI", DType::Int32.into())];
         assert_eq!(run_growth("OneHot", &hot, &t), 1200);
         assert_eq!(
             run_growth("MatMul", &[zeros(&[300, 1]), zeros(&[1, 200])], &t),
