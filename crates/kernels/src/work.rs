@@ -19,24 +19,36 @@ pub(crate) fn register(r: &mut Registry) {
     }
     for op in RESIZING {
         r.add_growth(op, |node, inputs| {
-            let of = |i: usize| Some(dim(inputs, 0, 0)? * dim(inputs, 0, 3)? * elements(inputs, i));
-            of(1).unwrap_or(0) * output_size(node).max(4)
+            let of = |i: usize| {
+                Some(times([
+                    dim(inputs, 0, 0)?,
+                    dim(inputs, 0, 3)?,
+                    elements(inputs, i),
+                ]))
+            };
+            times([of(1).unwrap_or(0), output_size(node).max(4)])
         });
     }
     for op in SEGMENTS {
         r.add_growth(op, |_, inputs| {
             let rows = dim(inputs, 0, 0).map_or(1, |n| n.max(1));
             let row = inputs.get(0).map_or(0, |t| t.byte_len() / rows);
-            scalar(inputs, inputs_last(inputs)) * row
+            times([scalar(inputs, inputs_last(inputs)), row])
         });
     }
     r.add_growth("CropAndResize", |_, inputs| {
-        let of = || Some(dim(inputs, 1, 0)? * dim(inputs, 0, 3)? * elements(inputs, 3));
-        of().unwrap_or(0) * 4
+        let of = || {
+            Some(times([
+                dim(inputs, 1, 0)?,
+                dim(inputs, 0, 3)?,
+                elements(inputs, 3),
+            ]))
+        };
+        times([of().unwrap_or(0), 4])
     });
     r.add_growth("ScatterNd", |node, i| elements(i, 2) * output_size(node));
     r.add_growth("Tile", |_, inputs| {
-        elements(inputs, 1) * inputs.get(0).map_or(0, Tensor::weight)
+        times([elements(inputs, 1), inputs.get(0).map_or(0, Tensor::weight)])
     });
     for op in ["Pad", "PadV2", "MirrorPad"] {
         r.add_growth(op, padded);
@@ -49,28 +61,30 @@ pub(crate) fn register(r: &mut Registry) {
     r.add_growth("LinSpace", |node, i| scalar(i, 2) * output_size(node));
     r.add_growth("OneHot", |node, inputs| {
         let count = inputs.get(0).map_or(0, Tensor::num_elements);
-        scalar(inputs, 1) * count * output_size(node)
+        times([scalar(inputs, 1), count, output_size(node)])
     });
     r.add_growth("Bincount", |node, i| scalar(i, 1) * output_size(node));
     for op in ["Multinomial", "StatelessMultinomial"] {
-        r.add_growth(op, |_, i| scalar(i, 1) * dim(i, 0, 0).unwrap_or(0) * 8);
+        r.add_growth(op, |_, i| {
+            times([scalar(i, 1), dim(i, 0, 0).unwrap_or(0), 8])
+        });
     }
     for op in ["RandomGamma", "RandomPoisson", "RandomPoissonV2"] {
         r.add_growth(op, |node, inputs| {
             let each = inputs.get(1).map_or(1, Tensor::num_elements);
-            elements(inputs, 0) * each * output_size(node) * SLOW
+            times([elements(inputs, 0), each, output_size(node) * SLOW])
         });
     }
     for op in ["GatherV2", "Gather"] {
         r.add_growth(op, |_, inputs| {
             let rows = dim(inputs, 0, 0).map_or(1, |n| n.max(1));
             let row = inputs.get(0).map_or(0, |t| t.byte_len() / rows);
-            inputs.get(1).map_or(0, Tensor::num_elements) * row
+            times([inputs.get(1).map_or(0, Tensor::num_elements), row])
         });
     }
     for op in ["Diag", "MatrixDiag"] {
         r.add_growth(op, |_, inputs| {
-            let last = |t: &Tensor| t.dims().last().copied().unwrap_or(1) * t.byte_len();
+            let last = |t: &Tensor| times([t.dims().last().copied().unwrap_or(1), t.byte_len()]);
             inputs.get(0).map_or(0, last)
         });
     }
@@ -81,7 +95,7 @@ pub(crate) fn register(r: &mut Registry) {
         };
         let rows = side(0, "transpose_a", 0).unwrap_or(0);
         let cols = side(1, "transpose_b", 1).unwrap_or(0);
-        rows * cols * output_size(node)
+        times([rows, cols, output_size(node)])
     });
 }
 
@@ -159,6 +173,10 @@ const BROADCASTING: &[&str] = &[
 
 /// Counts are kept below this, so that products of a few of them stay what they are: huge.
 const HUGE: usize = 1 << 40;
+
+fn times<const N: usize>(factors: [usize; N]) -> usize {
+    factors.into_iter().fold(1, usize::saturating_mul)
+}
 
 fn saturated(count: f64) -> usize {
     (count as usize).min(HUGE)
@@ -275,7 +293,12 @@ mod tests {
         let range = [0i32, 1 << 20, 2].map(Tensor::scalar);
         assert_eq!(run_growth("Range", &range, &[]), 2 << 20);
         let hot = [ints(&[1, 2, 3]), Tensor::scalar(100i32), one.clone(), one];
-        assert_eq!(run_growth("OneHot", &hot, &t), 1200);
+        let types = [float("T"), ("TI", DType::Int32.into())];
+        assert_eq!(run_growth("OneHot", &hot, &types), 1200);
+        assert_eq!(
+            run_growth("Tile", &[zeros(&[1 << 22]), ints(&[i32::MAX])], &t),
+            (1 << 24) * i32::MAX as usize
+        );
         assert_eq!(
             run_growth("MatMul", &[zeros(&[300, 1]), zeros(&[1, 200])], &t),
             240_000

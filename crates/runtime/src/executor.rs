@@ -410,7 +410,12 @@ impl StepShared {
             None => Some(core.control_op(node, &mut room.inputs, &mut room.outputs)),
             Some(Built::Cheap(kernel) | Built::Costly(kernel)) => {
                 let work = node.work(&room.inputs);
-                if work >= WAKE_BYTES {
+                // Most cheap kernels only pass on what they are given, however large.
+                let long = match (node.is_costly(), node.growth) {
+                    (true, _) => work >= WAKE_BYTES,
+                    (false, growth) => growth.is_some() && work >= LONG_BYTES,
+                };
+                if long {
                     before_long();
                 }
                 let frame_iter = core.frame_iter(tag);
@@ -461,15 +466,19 @@ impl PlanNode {
         }
     }
 
+    fn is_costly(&self) -> bool {
+        matches!(self.kernel, Some(Built::Costly(_)))
+    }
+
     /// About how many bytes its kernel reads and writes with these inputs; all there are if that cannot be known.
     fn work(&self, inputs: &[Option<Value>]) -> usize {
-        match (self.growth, &self.kernel) {
-            (Some(growth), _) => {
+        match self.growth {
+            Some(growth) => {
                 let grown = growth(&self.info.node, Inputs(inputs));
                 grown.saturating_add(total_bytes(inputs))
             }
-            (None, Some(Built::Costly(_))) if !self.cost_by_inputs => usize::MAX,
-            _ => total_bytes(inputs),
+            None if self.is_costly() && !self.cost_by_inputs => usize::MAX,
+            None => total_bytes(inputs),
         }
     }
 }
