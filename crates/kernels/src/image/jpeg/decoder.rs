@@ -6,6 +6,7 @@ use super::color::convert;
 use super::idct::{Block, Transform};
 use super::markers::{Header, Listed, Next, Scan, Space};
 use super::scan::Reader;
+use super::smooth::{Progress, estimate, is_divisible};
 use super::source::{Source, Stop};
 use super::upsample::{Method, upsample};
 
@@ -89,6 +90,7 @@ struct Component {
     /// Two rows of units.
     rows: Vec<u8>,
     coefficients: Vec<Block>,
+    progress: Progress,
 }
 
 impl Component {
@@ -100,6 +102,30 @@ impl Component {
         let ring = 2 * self.sampling[1] * self.size;
         let start = (y % ring) * self.stride() + self.from;
         &self.rows[start..start + self.wide]
+    }
+
+    /// The averages of the 5x5 blocks around one; those at the edges are repeated.
+    fn around(
+        &self,
+        coefficients: &[Block],
+        [x, y]: [usize; 2],
+        unit: usize,
+        units: usize,
+    ) -> [i16; 25] {
+        // The last row of units may be lower than the others, and libjpeg counts rows as if all
+        // were like the one it is in.
+        let tall = match unit + 1 == units {
+            true => self.blocks[1] - unit * self.sampling[1],
+            false => self.sampling[1],
+        };
+        let (row, rows) = (unit * tall + y - unit * self.sampling[1], tall * units);
+        let above = [y - row.min(2), y - row.min(1)];
+        let below = rows - 1 - row;
+        let lines = [above[0], above[1], y, y + below.min(1), y + below.min(2)];
+        std::array::from_fn(|i| {
+            let column = (x + i % 5).saturating_sub(2).max(self.columns[0]);
+            coefficients[lines[i / 5] * self.padded[0] + column.min(self.blocks[0] - 1)][0]
+        })
     }
 
     /// Makes the samples of a block.
@@ -203,6 +229,8 @@ pub(super) fn decode<E>(
         left,
         fast: wanted.fast,
         next: 0,
+        scans: 0,
+        reached: 0,
         values: Vec::new(),
         lines: vec![vec![0; across.next_multiple_of(8) + 8]; 4],
         sums: vec![0; across + 8],
@@ -218,7 +246,7 @@ pub(super) fn decode<E>(
     picture.values = vec![0; picture.window.height * picture.window.width * channels];
     let bottom = picture.window.top + picture.window.height;
     match several {
-        true => picture.output_stored(bottom),
+        true => picture.output_stored(bottom, progressive),
         false => {
             let done = picture.output_direct(&mut source, &header, &scan, bottom);
             match done {
@@ -303,6 +331,7 @@ fn component(
         transform: None,
         rows: Vec::new(),
         coefficients: Vec::new(),
+        progress: Progress::default(),
     }
 }
 
@@ -320,6 +349,9 @@ struct Picture {
     fast: bool,
     /// The next row of the output.
     next: usize,
+    /// How many scans began, and the last row of units for which the last one had data.
+    scans: usize,
+    reached: usize,
     values: Vec<u8>,
     lines: Vec<Vec<u8>>,
     sums: Vec<u16>,
@@ -372,6 +404,10 @@ impl Picture {
             self.begin_scan(&scan, header)?;
             let mut reader = Reader::new(&scan, header, progressive)?;
             source.begin_scan();
+            self.scans += 1;
+            for (c, _) in &scan.parts {
+                self.components[*c].progress.note(&scan, self.scans == 1);
+            }
             self.read_scan(source, &mut reader, &scan, header.restart > 0)?;
             source.drop_bits();
             match header.read(source)? {
@@ -394,6 +430,10 @@ impl Picture {
             true => self.components[scan.parts[0].0].blocks,
             false => self.units,
         };
+        let rows_in_unit = match alone {
+            true => self.components[scan.parts[0].0].sampling[1],
+            false => 1,
+        };
         for y in 0..down {
             for x in 0..across {
                 if !reader.begin_unit(source)? {
@@ -403,6 +443,7 @@ impl Picture {
                     }
                     continue;
                 }
+                self.reached = y / rows_in_unit;
                 for (part, (c, _)) in scan.parts.iter().enumerate() {
                     let c = &mut self.components[*c];
                     let [wide, tall] = if alone { [1, 1] } else { c.sampling };
@@ -420,17 +461,25 @@ impl Picture {
     }
 
     /// Makes the output from the coefficients.
-    fn output_stored(&mut self, bottom: usize) {
+    fn output_stored(&mut self, bottom: usize, progressive: bool) {
         self.make_transforms();
+        let smooth = progressive && self.needs_estimates();
+        let (scans, reached, rows) = (self.scans, self.reached, self.units[1]);
         for unit in 0..self.units[1] {
             for c in self.components.iter_mut().filter(|c| c.needed) {
                 let tall = c.sampling[1];
                 let coefficients = std::mem::take(&mut c.coefficients);
                 for y in unit * tall..(unit * tall + tall).min(c.blocks[1]) {
                     for x in c.columns[0]..c.columns[1].min(c.blocks[0]) {
-                        let block = &coefficients[y * c.padded[0] + x];
+                        let mut block = coefficients[y * c.padded[0] + x];
+                        if smooth {
+                            let bits = c.progress.bits(unit <= reached, scans);
+                            let around = c.around(&coefficients, [x, y], unit, rows);
+                            let quantisers = c.quantisers.unwrap_or([0; 64]);
+                            estimate(&mut block, &around, &bits, &quantisers);
+                        }
                         let flat = block[1..].iter().all(|v| *v == 0);
-                        c.store([x, y], block, flat);
+                        c.store([x, y], &block, flat);
                     }
                 }
                 c.coefficients = coefficients;
@@ -440,6 +489,16 @@ impl Picture {
                 return;
             }
         }
+    }
+
+    /// Whether a progressive file lacks coefficients that can be estimated.
+    fn needs_estimates(&self) -> bool {
+        let partial = |c: &Component| c.progress.is_partial();
+        let divisible = |c: &Component| c.quantisers.is_some_and(|q| is_divisible(&q));
+        self.components
+            .iter()
+            .all(|c| divisible(c) && partial(c).is_some())
+            && self.components.iter().any(|c| partial(c) == Some(true))
     }
 
     /// Makes the output while reading the only scan.

@@ -8,6 +8,7 @@ mod huffman;
 mod idct;
 mod markers;
 mod scan;
+mod smooth;
 mod source;
 #[cfg(test)]
 mod tests;
