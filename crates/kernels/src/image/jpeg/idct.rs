@@ -3,8 +3,8 @@
 //! Two transforms of 8x8: the accurate one after Loeffler, Ligtenberg and Moschytz with 13 bits
 //! of fraction, the fast one after Arai, Agui and Nakajima with 8. Smaller outputs are made by the
 //! accurate method's shortened forms. Values are kept in 16 bits between the passes and wrap or
-//! saturate where the vector instructions of libjpeg-turbo do. Each step works on eight lanes at
-//! once: columns first, then rows.
+//! saturate where the vector instructions of libjpeg-turbo do: a first pass over an average alone is
+//! a shift, which wraps. Each step works on eight lanes at once: columns first, then rows.
 
 /// A block's coefficients in natural order.
 pub(super) type Block = [i16; 64];
@@ -58,7 +58,10 @@ impl Transform {
         });
         match self.kind {
             Kind::Accurate => {
-                let half = accurate::<11>(&rows);
+                let half = match rows[1..] == [[0; 8]; 7] {
+                    true => [rows[0].map(|v| v << 2); 8],
+                    false => accurate::<11>(&rows),
+                };
                 let done = accurate::<18>(&transposed(&half));
                 store(&transposed(&done), out, stride);
             }
@@ -68,7 +71,10 @@ impl Transform {
                 store(&transposed(&done), out, stride);
             }
             Kind::Four => {
-                let half = four::<12>(&rows);
+                let half = match rows[1..4] == [[0; 8]; 3] && rows[5..] == [[0; 8]; 3] {
+                    true => [rows[0].map(|v| v << 2); 4],
+                    false => four::<12>(&rows),
+                };
                 let mut wide = [[0; 8]; 8];
                 wide[..4].copy_from_slice(&half);
                 let done = four::<19>(&transposed(&wide));
@@ -98,9 +104,9 @@ impl Transform {
                 let value = average.wrapping_mul(self.factors[0]);
                 match kind {
                     Kind::Fast => (8, value >> 5),
-                    Kind::Accurate => (8, flat(value)),
-                    Kind::Four => (4, flat(value)),
-                    _ => (2, flat(value)),
+                    Kind::Accurate => (8, last_step(value << 2)),
+                    Kind::Four => (4, last_step(value << 2)),
+                    _ => (2, last_step(saturated(i32::from(value) << 2))),
                 }
             }
         };
@@ -111,11 +117,9 @@ impl Transform {
     }
 }
 
-/// What the accurate transforms make of an average, which passes through 16 bits half-way.
-fn flat(value: i16) -> i16 {
-    let half = i32::from(value) << 2;
-    let half = half.clamp(i16::MIN.into(), i16::MAX.into());
-    ((half + (1 << 4)) >> 5) as i16
+/// What the second pass of an accurate transform makes of a row that is an average alone.
+fn last_step(value: i16) -> i16 {
+    ((i32::from(value) + (1 << 4)) >> 5) as i16
 }
 
 /// The scales of the fast method's inputs: `sqrt(2) cos(k pi / 16)`.
@@ -166,7 +170,11 @@ fn each(f: impl Fn(usize) -> i32) -> [i32; 8] {
 /// Rounded and shifted, saturated to 16 bits.
 #[inline]
 fn round<const SHIFT: i32>(value: i32) -> i16 {
-    let value = value.wrapping_add(1 << (SHIFT - 1)) >> SHIFT;
+    saturated(value.wrapping_add(1 << (SHIFT - 1)) >> SHIFT)
+}
+
+#[inline]
+fn saturated(value: i32) -> i16 {
     value.clamp(i16::MIN.into(), i16::MAX.into()) as i16
 }
 

@@ -62,6 +62,7 @@ impl Reader {
             let codes = header.codes[class].get(index).ok_or(Stop::Bad)?;
             match codes {
                 Some(codes) => Table::new(codes, class == 0),
+                None if progressive => Err(Stop::Bad),
                 None => Table::new(&usual(class == 0, index).ok_or(Stop::Bad)?, class == 0),
             }
         };
