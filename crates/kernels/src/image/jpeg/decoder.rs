@@ -112,16 +112,21 @@ impl Component {
         unit: usize,
         units: usize,
     ) -> [i16; 25] {
-        // The last row of units may be lower than the others, and libjpeg counts rows as if all
-        // were like the one it is in.
+        // Rows of the neighbouring units are taken, the farther ones only if there are two units.
         let tall = match unit + 1 == units {
             true => self.blocks[1] - unit * self.sampling[1],
             false => self.sampling[1],
         };
-        let (row, rows) = (unit * tall + y - unit * self.sampling[1], tall * units);
-        let above = [y - row.min(2), y - row.min(1)];
-        let below = rows - 1 - row;
-        let lines = [above[0], above[1], y, y + below.min(1), y + below.min(2)];
+        let row = y - unit * self.sampling[1];
+        let up = usize::from(row > 0 || unit > 0);
+        let up_more = if row > 1 || unit > 1 { 2 } else { up };
+        let down = usize::from(row + 1 < tall || unit + 1 < units);
+        let down_more = if row + 2 < tall || unit + 2 < units {
+            2
+        } else {
+            down
+        };
+        let lines = [y - up_more, y - up, y, y + down, y + down_more];
         std::array::from_fn(|i| {
             let column = (x + i % 5).saturating_sub(2).max(self.columns[0]);
             coefficients[lines[i / 5] * self.padded[0] + column.min(self.blocks[0] - 1)][0]
