@@ -70,9 +70,9 @@ fn ycc_rows(y: &[u8], cb: &[u8], cr: &[u8], out: &mut [u8]) {
     let (outs, out_rest) = out.as_chunks_mut::<{ 3 * STEP }>();
     for (to, ((y, cb), cr)) in outs.iter_mut().zip(ys.iter().zip(cbs).zip(crs)) {
         let mut pixels = [0u32; STEP];
-        for i in 0..STEP {
+        for (i, pixel) in pixels.iter_mut().enumerate() {
             let [r, g, b] = rgb([y[i], cb[i], cr[i]]).map(u32::from);
-            pixels[i] = r | g << 8 | b << 16;
+            *pixel = r | g << 8 | b << 16;
         }
         // Each pixel is stored with a byte too many, which the next one replaces.
         let mut packed = [0; 3 * STEP + 1];

@@ -97,7 +97,7 @@ impl Transform {
             Kind::One => {
                 // This one looks its result up in a table of ten bits.
                 let value = i32::from(average) * i32::from(self.factors[0]);
-                let value = (((value + 4) >> 3) + 512 & 1023) - 512;
+                let value = ((((value + 4) >> 3) + 512) & 1023) - 512;
                 (1, value as i16)
             }
             kind => {
