@@ -124,7 +124,7 @@ fn write(ctx: &mut OpContext<'_>, options: &Options, channels: usize) -> Result<
     Ok(())
 }
 
-const ZIGZAG: [u8; 64] = [
+pub(super) const ZIGZAG: [u8; 64] = [
     0, 1, 8, 16, 9, 2, 3, 10, 17, 24, 32, 25, 18, 11, 4, 5, 12, 19, 26, 33, 40, 48, 41, 34, 27, 20,
     13, 6, 7, 14, 21, 28, 35, 42, 49, 56, 57, 50, 43, 36, 29, 22, 15, 23, 30, 37, 44, 51, 58, 59,
     52, 45, 38, 31, 39, 46, 53, 60, 61, 54, 47, 55, 62, 63,
@@ -145,7 +145,7 @@ const QUANT: [[u16; 64]; 2] = [
 ];
 
 /// Numbers of codes of each length, and the symbols: DC and AC for luminance, then for colour.
-const HUFFMAN: [(&[u8; 16], &[u8]); 4] = [
+pub(super) const HUFFMAN: [(&[u8; 16], &[u8]); 4] = [
     (
         &[0, 1, 5, 1, 1, 1, 1, 1, 1, 0, 0, 0, 0, 0, 0, 0],
         &[0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11],
