@@ -1,10 +1,18 @@
 //! `cargo xtask conformance`: hands the release binary to the python harness, which compares it
-//! with TensorFlow case by case.
+//! with TensorFlow case by case, or call by random call with `--random`.
 
 use crate::process::{build_server, root, run_summed, server_binary, target_dir};
 use crate::venv;
 use anyhow::Result;
 use std::process::Command;
+
+/// Random calls of single ops instead of the cases.
+const RANDOM: &str = "--random";
+
+/// A sample of random calls that takes less than a minute, the same one every time.
+pub(crate) fn random_sample() -> Result<String> {
+    run_counting(&[RANDOM, "--seed", "1", "--count", "400"].map(str::to_owned))
+}
 
 /// Runs the harness with `args` of its own; builds the server first unless another is named.
 pub(crate) fn run(args: &[String]) -> Result<()> {
@@ -13,6 +21,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
 
 /// Like [`run`], but returns the harness's last summary line.
 pub(crate) fn run_counting(args: &[String]) -> Result<String> {
+    let (script, name) = match args.iter().any(|a| a == RANDOM) {
+        true => ("conformance/random_ops.py", "random ops"),
+        false => ("conformance/harness.py", "conformance"),
+    };
     let python = venv::ensure()?;
     let names_server = args
         .iter()
@@ -20,7 +32,7 @@ pub(crate) fn run_counting(args: &[String]) -> Result<String> {
     let mut command = Command::new(python);
     command
         .current_dir(root())
-        .arg("conformance/harness.py")
+        .arg(script)
         .arg("--work")
         .arg(target_dir().join("conformance"));
     if !names_server {
@@ -30,6 +42,6 @@ pub(crate) fn run_counting(args: &[String]) -> Result<String> {
             server_binary().display()
         ));
     }
-    command.args(args);
-    run_summed(&mut command, "conformance")
+    command.args(args.iter().filter(|a| *a != RANDOM));
+    run_summed(&mut command, name)
 }

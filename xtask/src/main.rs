@@ -44,6 +44,8 @@ usage: cargo xtask <command>
                         clusters, conformance, graphs, SciPy, fuzz smoke, bench smoke; with --all
                         random comparisons draw many more samples
   conformance [args]    real TensorFlow against `downpour serve` (see conformance/README.md)
+  conformance --random [--count N] [--seed S] [--op GLOB] [--cases]
+                        random calls of single ops, answered by both
   graphs [shapes|variants|gradients|flow|layers|optimizers [args]]
                         our builder's shapes, refusals, gradients and loops beside TensorFlow's
   cluster [--only NAME] clusters that mix our tasks with TensorFlow's

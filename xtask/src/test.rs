@@ -45,6 +45,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         report.step("ending", || cluster::run(&["--ending".to_owned()]));
         report.step("programs", || programs::run(&["--short".to_owned()]));
         report.step("conformance", || conformance::run_counting(&[]));
+        report.step("random ops", conformance::random_sample);
         report.step("graphs", || graphs::compare(&[]));
         report.step("inspect", || inspect::run(&[]));
         report.step("board", crate::trial::board);

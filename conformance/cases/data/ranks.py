@@ -54,3 +54,17 @@ for op in OPS:
             # TensorFlow itself fails to describe the old reader of fixed records.
             for shape in ("matrix",) if op == "FixedLengthRecordDataset" and a.name == "filenames" else ("scalar", "matrix") if a.name in VECTORS else ("vector", "two", "matrix", "empty"):
                 case("%s/%s_%s" % (op, a.name, shape), lambda op=op, name=a.name, shape=shape: build(op, name, shape))
+
+
+def rebatched(sizes, rows, drop, n=4):
+    """Batches cut anew, element by element; without rows the elements are scalars, which cannot be cut."""
+    source = raw.TensorSliceDataset(components=[inp(rows, L)], output_shapes=[None if isinstance(rows[0], list) else []])
+    dataset = raw.RebatchDatasetV2(input_dataset=source, batch_sizes=inp(sizes, L), drop_remainder=inp(drop, tf.bool), output_types=[L], output_shapes=[None])
+    it = raw.IteratorV2(shared_name="", container="", output_types=[L], output_shapes=[None])
+    return steps(raw.MakeIterator(dataset=dataset, iterator=it), *[list(raw.IteratorGetNext(iterator=it, output_types=[L], output_shapes=[None]))] * n)
+
+
+for what, sizes in dict(two=[2], scalar=2, mixed=[1, 3], none=[]).items():
+    for drop in (False, True):
+        case("RebatchDatasetV2/%s_%s" % (what, drop), lambda sizes=sizes, drop=drop: rebatched(sizes, [[1, 2, 3], [4, 5, 6]], drop))
+        case("RebatchDatasetV2/%s_%s_scalars" % (what, drop), lambda sizes=sizes, drop=drop: rebatched(sizes, [1, 2, 3], drop))

@@ -1,4 +1,6 @@
 """Ragged tensors and counts: ranges, gathers, conversions, bins."""
+import numpy as np
+
 from registry import ALL, allowed, case, inp, raw, rnd, short, tf
 
 L = tf.int64
@@ -113,6 +115,13 @@ for kind, (count, weights) in KINDS.items():
     case("%s/maxlength_below_minlength" % name, lambda c=count: c(maxlength=2, minlength=6))
     case("%s/bad_weights" % name, lambda c=count: c(weights=[1.0], out=tf.float32))
     case("%s/binary_weights" % name, lambda c=count, w=weights: c(weights=w, out=tf.float32, binary=True))
+case("DenseCountSparseOutput/nothing", lambda: count_dense(values=[]))
+case("DenseCountSparseOutput/no_columns", lambda: count_dense(values=[[], []]))
+case("DenseCountSparseOutput/no_rows", lambda: count_dense(values=np.zeros((0, 3), np.int32)))
+case("DenseCountSparseOutput/no_columns_minlength", lambda: count_dense(values=[[], []], minlength=3))
+case("SparseCountSparseOutput/nothing", lambda: count_sparse(dict(at=np.zeros((0, 2)), values=[], shape=[3, 4])))
+case("SparseCountSparseOutput/nothing_vector", lambda: count_sparse(dict(at=np.zeros((0, 1)), values=[], shape=[3])))
+case("RaggedCountSparseOutput/nothing", lambda: count_ragged(dict(splits=[0, 0, 0], values=[])))
 case("DenseCountSparseOutput/vector", lambda: count_dense(values=[1, 1, 5]))
 case("DenseCountSparseOutput/negative", lambda: count_dense(values=[1, -1]))
 case("DenseCountSparseOutput/scalar", lambda: count_dense(values=1))

@@ -12,6 +12,18 @@ use smallvec::smallvec;
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Eig", &[("T", FOUR)], |b| {
         let vectors = b.attrs().bool("compute_v")?;
+        let (input, output) = (b.attrs().dtype("T")?, b.attrs().dtype("Tout")?);
+        let expected = match input {
+            DType::Float | DType::Complex64 => DType::Complex64,
+            _ => DType::Complex128,
+        };
+        if output != expected {
+            return invalid(format!(
+                "Invalid output dtype {} vs {}",
+                output.number(),
+                expected.number()
+            ));
+        }
         Built::costly(move |ctx| eigen(ctx, vectors))
     });
     r.add_typed("MatrixSquareRoot", &[("T", FOUR)], |b| {

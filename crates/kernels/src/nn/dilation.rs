@@ -41,7 +41,7 @@ struct Params {
 
 impl Params {
     fn parse(attrs: &Attrs) -> Result<Params> {
-        let two = |name: &str, what: &str| -> Result<[usize; 2]> {
+        let inner = |name: &str, what: &str| -> Result<[i64; 2]> {
             let &[n, h, w, c] = attrs.ints(name)? else {
                 return invalid(format!(
                     "Sliding window {name} field must specify 4 dimensions"
@@ -52,14 +52,17 @@ impl Params {
                     "{what} is only supported across spatial dimensions."
                 )));
             }
-            match (usize::try_from(h), usize::try_from(w)) {
-                (Ok(h), Ok(w)) if h > 0 && w > 0 => Ok([h, w]),
-                _ => invalid(format!("{name} must be positive")),
-            }
+            Ok([h, w])
         };
+        let positive = |name: &str, [h, w]: [i64; 2]| match (usize::try_from(h), usize::try_from(w))
+        {
+            (Ok(h), Ok(w)) if h > 0 && w > 0 => Ok([h, w]),
+            _ => invalid(format!("{name} must be positive")),
+        };
+        let (strides, rates) = (inner("strides", "Stride")?, inner("rates", "Rate")?);
         Ok(Params {
-            strides: two("strides", "Stride")?,
-            rates: two("rates", "Rate")?,
+            strides: positive("strides", strides)?,
+            rates: positive("rates", rates)?,
             padding: Padding::parse(attrs, Format::Nhwc)?,
         })
     }

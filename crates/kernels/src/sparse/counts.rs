@@ -81,7 +81,8 @@ fn counter(b: &KernelBuilder<'_>, read: fn(&OpContext<'_>) -> Result<Items>) -> 
 fn counted<T: Weight>(items: &Items, limits: Limits) -> Result<[Tensor; 3]> {
     let weight = items.weight::<T>()?;
     let mut counts: BTreeMap<(usize, i64), T> = BTreeMap::new();
-    let mut largest = -1;
+    // No values count as one zero: there is a column even so.
+    let mut largest = 0;
     for (i, (&value, &row)) in items.values.iter().zip(&items.rows).enumerate() {
         // Only a negative limit means none; zero leaves nothing.
         if limits.max >= 0 && value >= limits.max {

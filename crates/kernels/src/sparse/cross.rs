@@ -5,14 +5,14 @@
 use super::form::{Places, invalid, shown, vector};
 use crate::strings::hash::{fingerprint64, sip_hash};
 use bytes::Bytes;
-use downpour_graph::Result;
+use downpour_graph::{Attrs, Result};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Shape, Tensor};
 
 pub(crate) fn register(r: &mut Registry) {
     r.add("SparseCross", cross);
     r.add("SparseCrossV2", |b| {
-        let n = b.attrs().size("N")?;
+        let n = Counts::parse(b.attrs())?;
         Built::cheap(move |ctx| {
             let sep = ctx.input(ctx.num_inputs() - 1)?;
             let sep = match sep.as_strings()? {
@@ -32,7 +32,7 @@ pub(crate) fn register(r: &mut Registry) {
         })
     });
     r.add("SparseCrossHashed", |b| {
-        let n = b.attrs().size("N")?;
+        let n = Counts::parse(b.attrs())?;
         Built::cheap(move |ctx| hashed(ctx, n))
     });
 }
@@ -70,10 +70,11 @@ impl Column<'_> {
 }
 
 /// All inputs but the last `more` as columns of one batch.
-fn columns<'a>(ctx: &'a OpContext<'_>, n: usize, more: usize) -> Result<Vec<Column<'a>>> {
-    let dense = ctx.inputs(3 * n..ctx.num_inputs() - more)?;
-    let (indices, values) = (ctx.inputs(0..n)?, ctx.inputs(n..2 * n)?);
-    let shapes = ctx.inputs(2 * n..3 * n)?;
+fn columns<'a>(ctx: &'a OpContext<'_>, n: Counts, more: usize) -> Result<Vec<Column<'a>>> {
+    let Counts { n, values } = n;
+    let dense = ctx.inputs(2 * n + values..ctx.num_inputs() - more)?;
+    let (indices, shapes) = (ctx.inputs(0..n)?, ctx.inputs(n + values..2 * n + values)?);
+    let values = ctx.inputs(n..n + values)?;
     check(&indices, &values, &shapes, &dense)?;
     let mut out = Vec::with_capacity(n + dense.len());
     let batch = match (shapes.first(), dense.first()) {
@@ -116,13 +117,30 @@ pub(super) fn row_starts(places: &Places<'_>, rows: usize, count: usize) -> Vec<
     starts
 }
 
+/// Sparse inputs: how many are counted, and how many are typed. Nothing but [`check`] says that these
+/// agree.
+#[derive(Clone, Copy)]
+struct Counts {
+    n: usize,
+    values: usize,
+}
+
+impl Counts {
+    fn parse(attrs: &Attrs) -> Result<Counts> {
+        Ok(Counts {
+            n: attrs.size("N")?,
+            values: attrs.dtypes("sparse_types")?.len(),
+        })
+    }
+}
+
 fn check(
     indices: &[&Tensor],
     values: &[&Tensor],
     shapes: &[&Tensor],
     dense: &[&Tensor],
 ) -> Result<()> {
-    for (i, (at, v)) in indices.iter().zip(values).enumerate() {
+    for (i, at) in indices.iter().enumerate() {
         if at.rank() != 2 {
             return invalid(format!(
                 "Input indices should be a matrix but received shape {} at position {i}",
@@ -135,6 +153,15 @@ fn check(
                 at.dims()[1]
             ));
         }
+    }
+    if indices.len() != values.len() {
+        return invalid(format!(
+            "Expected {} input values, got {}",
+            indices.len(),
+            values.len()
+        ));
+    }
+    for (i, (at, v)) in indices.iter().zip(values).enumerate() {
         if v.rank() != 1 {
             return invalid(format!(
                 "Input values should be a vector but received shape {} at position {i}",
@@ -288,15 +315,20 @@ fn fingerprint_cat(a: u64, b: u64) -> u64 {
 }
 
 fn cross(b: &KernelBuilder<'_>) -> Result<Built> {
-    let n = b.attrs().size("N")?;
+    let n = Counts::parse(b.attrs())?;
     let internal = b.attrs().dtype("internal_type")?;
     let to_hash = b.attrs().bool("hashed_output")?;
     let buckets = b.attrs().int("num_buckets")?;
     let key = b.attrs().int("hash_key")? as u64;
     Built::cheap(move |ctx| {
         if internal == DType::String {
-            let dense = 3 * n..ctx.num_inputs();
-            for t in ctx.inputs(n..2 * n)?.into_iter().chain(ctx.inputs(dense)?) {
+            let Counts { n, values } = n;
+            let dense = 2 * n + values..ctx.num_inputs();
+            for t in ctx
+                .inputs(n..n + values)?
+                .into_iter()
+                .chain(ctx.inputs(dense)?)
+            {
                 if t.dtype() != internal {
                     return invalid(format!(
                         "Input values should be of internal type {} but received {}",
@@ -319,7 +351,7 @@ fn cross(b: &KernelBuilder<'_>) -> Result<Built> {
     })
 }
 
-fn hashed(ctx: &mut OpContext<'_>, n: usize) -> Result<()> {
+fn hashed(ctx: &mut OpContext<'_>, n: Counts) -> Result<()> {
     let last = ctx.num_inputs();
     let columns = columns(ctx, n, 3)?;
     let buckets = ctx.input(last - 3)?.scalar_value::<i64>()?;
