@@ -92,6 +92,11 @@ pub(crate) struct Serve {
     #[arg(long, env = "DOWNPOUR_THREADS", hide_env_values = true)]
     pub(crate) threads: Option<usize>,
 
+    /// CPU devices that the task shows, each with variables of its own, as a TensorFlow server with device_count in its
+    /// configuration; they share the threads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) cpu_devices: u8,
+
     /// How long steps under way may take to end when the task stops [default: 20s]
     #[arg(long, value_name = "TIME", value_parser = duration, env = "DOWNPOUR_DRAIN", hide_env_values = true)]
     pub(crate) drain: Option<Duration>,
@@ -193,7 +198,7 @@ impl Serve {
             .build()
             .context("cannot start the network threads")?;
         runtime.block_on(async {
-            let server = Server::bind(server_config(&role))
+            let server = Server::bind(server_config(&role, self.cpu_devices))
                 .await
                 .map_err(|e| match e {
                     ServerError::Bind { address, source } => anyhow!(bind_hint(&address, &source)),
@@ -224,7 +229,7 @@ impl Serve {
     }
 }
 
-fn server_config(role: &Role) -> ServerConfig {
+fn server_config(role: &Role, cpu_devices: u8) -> ServerConfig {
     let usual = Limits::default();
     ServerConfig {
         cluster: role.cluster.clone(),
@@ -237,6 +242,7 @@ fn server_config(role: &Role) -> ServerConfig {
             ..usual
         },
         threads: role.settings.threads,
+        cpu_devices: cpu_devices.into(),
         console: Some(Console(Arc::new(print))),
         transport: role.settings.transport.unwrap_or_default(),
         ending: end_config(role),

@@ -246,6 +246,7 @@ impl ServerConfig {
             bind: None,
             limits: Limits::default(),
             threads: None,
+            cpu_devices: 1,
             console: None,
             transport: Transport::Auto,
             // Whoever drops a server of their own process wants it gone.
