@@ -5,6 +5,7 @@
 mod batching;
 mod branch;
 mod call;
+mod debug;
 mod identity;
 mod map_defun;
 mod mutex;
@@ -22,6 +23,7 @@ pub(crate) fn register(registry: &mut Registry) {
     batching::register(registry);
     branch::register(registry);
     call::register(registry);
+    debug::register(registry);
     identity::register(registry);
     map_defun::register(registry);
     mutex::register(registry);

@@ -7,6 +7,8 @@ mod value;
 mod writer;
 mod writer_ops;
 
+pub(crate) use value::doubles;
+
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{OpContext, Registry};
