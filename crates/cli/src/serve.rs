@@ -105,6 +105,11 @@ pub(crate) struct Serve {
     #[arg(long, value_name = "SIZE", value_parser = bytes, env = "DOWNPOUR_STEP_MEMORY_LIMIT", hide_env_values = true)]
     pub(crate) step_memory_limit: Option<usize>,
 
+    /// CPU devices that the task shows, each with variables of its own, as a TensorFlow server with device_count in its
+    /// configuration; they share the threads
+    #[arg(long, value_name = "N", default_value_t = 1, value_parser = clap::value_parser!(u8).range(1..=64))]
+    pub(crate) cpu_devices: u8,
+
     /// How long steps under way may take to end when the task stops [default: 20s]
     #[arg(long, value_name = "TIME", value_parser = duration, env = "DOWNPOUR_DRAIN", hide_env_values = true)]
     pub(crate) drain: Option<Duration>,
@@ -211,7 +216,7 @@ impl Serve {
             .build()
             .context("cannot start the network threads")?;
         runtime.block_on(async {
-            let server = Server::bind(server_config(&role))
+            let server = Server::bind(server_config(&role, self.cpu_devices))
                 .await
                 .map_err(|e| match e {
                     ServerError::Bind { address, source } => anyhow!(bind_hint(&address, &source)),
@@ -242,7 +247,7 @@ impl Serve {
     }
 }
 
-fn server_config(role: &Role) -> ServerConfig {
+fn server_config(role: &Role, cpu_devices: u8) -> ServerConfig {
     let usual = Limits::default();
     ServerConfig {
         cluster: role.cluster.clone(),
@@ -258,6 +263,7 @@ fn server_config(role: &Role) -> ServerConfig {
         memory_limit: role.settings.memory_limit,
         session_memory_limit: role.settings.session_memory_limit,
         step_memory_limit: role.settings.step_memory_limit,
+        cpu_devices: cpu_devices.into(),
         console: Some(Console(Arc::new(print))),
         transport: role.settings.transport.unwrap_or_default(),
         ending: end_config(role),

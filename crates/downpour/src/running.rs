@@ -249,6 +249,7 @@ impl ServerConfig {
             memory_limit: None,
             session_memory_limit: None,
             step_memory_limit: None,
+            cpu_devices: 1,
             console: None,
             transport: Transport::Auto,
             // Whoever drops a server of their own process wants it gone.

@@ -51,6 +51,8 @@ pub struct ServerConfig {
     pub session_memory_limit: Option<usize>,
     /// Bytes that those of one step may take; as many as a session's if not given.
     pub step_memory_limit: Option<usize>,
+    /// CPU devices that the task shows, at least one: they have variables of their own and share the threads.
+    pub cpu_devices: usize,
     /// Where `Print` writes; to the log if not given.
     pub console: Option<Console>,
     /// How it talks to other tasks that are ours.
@@ -173,6 +175,11 @@ impl Server {
             memory,
             extensions,
         ));
+        let others = (1..config.cpu_devices.max(1)).map(|i| {
+            let other = device.isolated();
+            Arc::new(other.renamed(format!("{name}/device:CPU:{i}"), &config.job))
+        });
+        let others = others.collect();
         let lanes = match config.transport {
             Transport::Grpc => None,
             // Without them everything goes over gRPC.
@@ -184,6 +191,7 @@ impl Server {
             name: name.clone(),
             registry: Arc::new(registry),
             device,
+            others,
             clock: machine::now_ns,
             peers: peers.clone(),
             limits: config.limits,

@@ -40,6 +40,21 @@ pub fn metadata_name(metadata: &[u8]) -> Option<String> {
     found.filter(|name| !name.is_empty())
 }
 
+/// The class of the type in a serialised `CompositeTensorVariantMetadata`, if it says one.
+pub fn type_spec_class(metadata: &[u8]) -> Option<u64> {
+    let mut found = None;
+    fields(metadata, |field| {
+        if let Field::Bytes(1, spec) = field {
+            let _ = fields(spec, |field| {
+                if let Field::Number(1, class) = field {
+                    found = Some(class);
+                }
+            });
+        }
+    })?;
+    found
+}
+
 enum Field<'a> {
     Number(u32, u64),
     Bytes(u32, &'a [u8]),
@@ -84,5 +99,7 @@ mod tests {
         assert_eq!(auto_shard_policy(b"\x08\x01"), None);
         assert_eq!(metadata_name(b"\x0a\x01m"), Some("m".into()));
         assert_eq!(metadata_name(b""), None);
+        assert_eq!(type_spec_class(b"\x0a\x02\x08\x03"), Some(3));
+        assert_eq!(type_spec_class(b"\x0a\x00"), None);
     }
 }

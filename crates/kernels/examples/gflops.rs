@@ -90,6 +90,7 @@ fn time(op: &str, inputs: &[Tensor], attrs: &[(&str, AttrValue)]) -> (f64, f64) 
         cache: &KernelCache::default(),
         fold_constants: false,
         site: "",
+        others: &[],
     };
     let plan = Plan::compile(&graph, &env).expect("the op has a kernel");
     let mut times = Vec::new();

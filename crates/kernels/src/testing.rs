@@ -80,6 +80,7 @@ pub(crate) fn start(
         cache: &KernelCache::default(),
         fold_constants: false,
         site: "",
+        others: &[],
     };
     let plan = Plan::compile(&graph, &env)?;
     let library = FunctionLibrary::new(REGISTRY.clone(), device.clone());

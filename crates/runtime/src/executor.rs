@@ -57,6 +57,10 @@ pub struct StepEnv {
     pub session: Arc<Account>,
     /// What the step holds: made when that is first something worth counting.
     pub(crate) account: OnceLock<Arc<Account>>,
+    /// The same step on the task's further devices, in the order of [`crate::CompileEnv::others`].
+    pub others: Vec<Arc<StepEnv>>,
+    /// All devices of the task, if it has several, for calls from one to another.
+    pub siblings: Option<Siblings>,
 }
 
 impl Payer for StepEnv {
@@ -72,6 +76,9 @@ impl Payer for StepEnv {
         self.cancellation.is_cancelled()
     }
 }
+
+/// The devices of a task, each with the session's functions for it.
+pub type Siblings = Arc<[(Arc<Device>, Arc<FunctionLibrary>)]>;
 
 impl StepEnv {
     /// An environment for one step.
@@ -89,7 +96,34 @@ impl StepEnv {
             depth: 0,
             functions: None,
             writer: None,
+            others: Vec::new(),
+            siblings: None,
         }
+    }
+
+    /// The same step on all `siblings`: this environment must be that of the first of them. `trace` makes what each
+    /// of the others records to, if the step is traced.
+    pub fn spread(&mut self, siblings: &Siblings, trace: impl Fn() -> Option<Arc<Trace>>) {
+        self.siblings = Some(siblings.clone());
+        let others = siblings.iter().skip(1).map(|(device, functions)| {
+            Arc::new(StepEnv {
+                step_id: self.step_id,
+                device: device.clone(),
+                step_resources: self.step_resources.clone(),
+                cancellation: self.cancellation.clone(),
+                rendezvous: self.rendezvous.clone(),
+                remote: self.remote.clone(),
+                trace: trace(),
+                depth: self.depth,
+                functions: Some(functions.clone()),
+                writer: self.writer.clone(),
+                session: self.session.clone(),
+                account: Payer::account(self).clone().into(),
+                others: Vec::new(),
+                siblings: self.siblings.clone(),
+            })
+        });
+        self.others = others.collect();
     }
 }
 
@@ -227,6 +261,14 @@ pub(crate) struct StepShared {
 }
 
 impl StepShared {
+    /// What a node runs in: the step on its own device.
+    pub(crate) fn env_of(&self, node: &PlanNode) -> &Arc<StepEnv> {
+        match node.device.checked_sub(1) {
+            None => &self.env,
+            Some(i) => self.env.others.get(i as usize).unwrap_or(&self.env),
+        }
+    }
+
     /// Hands in an outcome from outside the driving thread, and drives on if nobody does.
     pub(crate) fn complete(self: Arc<Self>, completion: Completion) {
         {
@@ -357,7 +399,7 @@ impl StepShared {
                 node.made(|| {
                     run_kernel(
                         &*kernel,
-                        &step.env,
+                        step.env_of(node),
                         &node.info,
                         tag.scheduled_ns,
                         frame_iter,
@@ -424,7 +466,7 @@ impl StepShared {
                     node.made(|| {
                         run_kernel(
                             &**kernel,
-                            &self.env,
+                            self.env_of(node),
                             &node.info,
                             tag.scheduled_ns,
                             frame_iter,
@@ -445,7 +487,8 @@ impl StepShared {
                     frame_iter: core.frame_iter(tag),
                     inputs: room.inputs.drain(..).collect(),
                 };
-                let trace = self.env.trace.as_ref().map(|t| (t, t.now()));
+                let trace = self.env_of(node).trace.as_ref();
+                let trace = trace.map(|t| (t, t.now()));
                 // A panic drops the op, which completes it with an error.
                 let _ = catch_unwind(AssertUnwindSafe(|| kernel.start(op)));
                 if let Some((trace, start)) = trace {

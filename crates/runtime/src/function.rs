@@ -9,6 +9,7 @@
 
 use crate::executor::Pace;
 use crate::plan::{CompileEnv, KernelCache};
+use crate::rendezvous::RemoteSource;
 use crate::{AsyncOp, Built, CancelToken, Cancellation, Device, Plan, Registry, Step, StepEnv};
 use downpour_graph::{
     AttrList, AttrValue, Attrs, FunctionRef, Functions, Graph, Node, Result, Status,
@@ -77,6 +78,8 @@ pub struct FunctionLibrary {
     device: Arc<Device>,
     definitions: RwLock<Arc<Functions>>,
     compiled: Mutex<HashMap<Arc<str>, Arc<Function>>>,
+    /// How functions that run as steps of their own reach other tasks.
+    remote: Option<Arc<dyn RemoteSource>>,
 }
 
 impl FunctionLibrary {
@@ -87,6 +90,15 @@ impl FunctionLibrary {
             device,
             definitions: RwLock::default(),
             compiled: Mutex::default(),
+            remote: None,
+        }
+    }
+
+    /// The same library, whose functions may call functions of other tasks also where they are called by no step.
+    pub fn with_remote(self, remote: Arc<dyn RemoteSource>) -> FunctionLibrary {
+        FunctionLibrary {
+            remote: Some(remote),
+            ..self
         }
     }
 
@@ -114,6 +126,7 @@ impl FunctionLibrary {
             device: self.device.clone(),
             definitions: RwLock::new(self.definitions()),
             compiled: Mutex::default(),
+            remote: self.remote.clone(),
         }
     }
 
@@ -133,6 +146,7 @@ impl FunctionLibrary {
             cache: &KernelCache::default(),
             fold_constants: true,
             site: "",
+            others: &[],
         };
         let plan = Plan::compile(graph, &env)?;
         if plan.num_args() > 0 {
@@ -201,6 +215,7 @@ impl FunctionLibrary {
             cache: &KernelCache::default(),
             fold_constants: true,
             site,
+            others: &[],
         };
         let any = |test: fn(&Node) -> bool| body.graph.nodes().any(|(_, n)| test(n));
         Ok(Function {
@@ -308,6 +323,17 @@ pub struct Caller {
 impl Caller {
     pub(crate) fn new(op: &AsyncOp, alone: bool) -> Result<Arc<Caller>> {
         let parent = op.env();
+        Caller::on(op, alone, &parent.device, parent.functions.as_ref())
+    }
+
+    /// Calls functions of `functions` on `device`.
+    pub(crate) fn on(
+        op: &AsyncOp,
+        alone: bool,
+        device: &Arc<Device>,
+        functions: Option<&Arc<FunctionLibrary>>,
+    ) -> Result<Arc<Caller>> {
+        let parent = op.env();
         if parent.depth >= MAX_DEPTH {
             return Err(Status::resource_exhausted(format!(
                 "functions call each other more than {MAX_DEPTH} deep; a function that calls itself must end"
@@ -316,17 +342,19 @@ impl Caller {
         let (cancellation, link) = Link::below(&parent.cancellation);
         let env = StepEnv {
             step_id: parent.step_id,
-            device: parent.device.clone(),
+            device: device.clone(),
             step_resources: parent.step_resources.clone(),
             cancellation,
             rendezvous: Arc::default(),
             remote: parent.remote.clone(),
             trace: parent.trace.clone(),
             depth: parent.depth + 1,
-            functions: parent.functions.clone(),
+            functions: functions.cloned(),
             writer: parent.writer.clone(),
             session: parent.session.clone(),
             account: Payer::account(&**parent).clone().into(),
+            others: Vec::new(),
+            siblings: parent.siblings.clone(),
         };
         Ok(Arc::new(Caller {
             env: Arc::new(env),
@@ -518,6 +546,7 @@ impl FunctionHandle {
         let (own, link) = Link::below(cancellation);
         let mut env = StepEnv::new(0, self.device.clone(), own);
         env.functions = Some(self.library.clone());
+        env.remote = self.library.remote.clone();
         let plan = self.function.plan.clone();
         Step::start(plan, Arc::new(env), args, move |outcome| {
             drop(link);

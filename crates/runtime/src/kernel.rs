@@ -398,16 +398,22 @@ pub struct AsyncOp {
 impl AsyncOp {
     /// The step.
     pub fn env(&self) -> &Arc<StepEnv> {
-        &self
-            .step
+        self.step
             .as_ref()
             .expect("an op has its step until it is finished")
-            .env
+            .env_of(&self.plan.nodes[self.tag.node as usize])
     }
 
     /// Calls functions in the name of this op; refused when calls are nested too deep.
     pub fn caller(&self) -> Result<Arc<Caller>> {
         Caller::new(self, self.alone)
+    }
+
+    /// As [`AsyncOp::caller`], for calls on the task's device called `device`; `None` if it has none of that name.
+    pub fn caller_on(&self, device: &str) -> Option<Result<Arc<Caller>>> {
+        let siblings = self.env().siblings.as_ref()?;
+        let (device, functions) = siblings.iter().find(|(d, _)| d.name == device)?;
+        Some(Caller::on(self, self.alone, device, Some(functions)))
     }
 
     /// The node.

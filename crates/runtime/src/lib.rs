@@ -34,7 +34,7 @@ pub use crew::num_threads;
 pub use device::{
     Device, Extensions, as_own_thread, parallel_for, parallel_ranges, set_before_long,
 };
-pub use executor::{Step, StepEnv};
+pub use executor::{Siblings, Step, StepEnv};
 pub use function::{
     Callee, Caller, Function, FunctionHandle, FunctionLibrary, call_op, checked_outputs,
 };

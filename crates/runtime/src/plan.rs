@@ -29,6 +29,17 @@ pub struct CompileEnv<'a> {
     pub fold_constants: bool,
     /// Which place of which function's body this is; empty for a graph.
     pub site: &'a str,
+    /// The task's further devices: nodes that name one of them run there, all others on `device`.
+    pub others: &'a [Arc<Device>],
+}
+
+impl<'a> CompileEnv<'a> {
+    /// The device that runs a node, and its number among the task's.
+    pub(crate) fn device_of(&self, node: &Node) -> (u32, &'a Arc<Device>) {
+        let mut numbered = (1..).zip(self.others);
+        let found = numbered.find(|(_, device)| *device.name == *node.device);
+        found.unwrap_or((0, self.device))
+    }
 }
 
 /// How the executor treats a node.
@@ -78,6 +89,8 @@ pub(crate) struct PlanNode {
     pub(crate) shares_arg: bool,
     /// What it makes goes to another task, which may be beside this one.
     pub(crate) is_sent: bool,
+    /// Which of the task's devices runs it.
+    pub(crate) device: u32,
 }
 
 #[derive(Clone, Copy)]
@@ -187,6 +200,7 @@ impl Plan {
                 calls: calls_functions(node),
                 shares_arg: false,
                 is_sent: false,
+                device: env.device_of(node).0,
             });
         }
         connect(graph, &mut nodes);
@@ -425,7 +439,7 @@ pub(crate) fn build_kernel(node: &Arc<Node>, env: &CompileEnv<'_>) -> Result<Bui
         })?;
         let builder = KernelBuilder {
             node,
-            device: env.device,
+            device: env.device_of(node).1,
             site: env.site,
         };
         (registration.factory)(&builder).map_err(at_node)

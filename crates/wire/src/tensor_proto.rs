@@ -306,11 +306,12 @@ fn decode_at(
 }
 
 /// The types whose values consist of tensors, or are numbers, and nothing else.
-const PLAIN: [&str; 8] = [
+const PLAIN: [&str; 9] = [
     "tensorflow::Iterator",
     "tensorflow::TensorList",
     "tensorflow::data::Optional",
     "RaggedTensorVariant",
+    "CompositeTensorVariant",
     "bool",
     "double",
     "float",

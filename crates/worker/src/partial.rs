@@ -31,7 +31,7 @@ pub(crate) struct LocalPartialStep {
 impl LocalPartialStep {
     /// Executes a run that was begun.
     pub(crate) fn start(worker: &Worker, begun: Begun, step_id: u64) -> Arc<LocalPartialStep> {
-        let env = begun.env(step_id);
+        let env = begun.env(step_id, || None);
         let step = Arc::new(LocalPartialStep {
             life: worker.life.clone(),
             run: begun.run,

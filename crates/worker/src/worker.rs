@@ -16,7 +16,7 @@ use downpour_net::{
 };
 use downpour_runtime::{
     Cancellation, CompileEnv, Device, FunctionLibrary, KernelCache, Plan, Registry, Rendezvous,
-    Staleness, Step, StepEnv, Trace,
+    Siblings, Staleness, Step, StepEnv, Trace,
 };
 use downpour_tensor::Tensor;
 use downpour_tensor::account::{Account, Holder};
@@ -33,6 +33,8 @@ pub struct WorkerConfig {
     pub registry: Arc<Registry>,
     /// The task's CPU.
     pub device: Arc<Device>,
+    /// Its further devices, if it was asked to have several.
+    pub others: Vec<Arc<Device>>,
     /// Nanoseconds since the epoch, for traces.
     pub clock: fn() -> i64,
     /// The other tasks.
@@ -41,6 +43,20 @@ pub struct WorkerConfig {
     pub limits: Limits,
     /// Random numbers, for request ids.
     pub random: fn() -> u64,
+}
+
+impl WorkerConfig {
+    /// All devices.
+    fn devices(&self) -> impl Iterator<Item = &Arc<Device>> {
+        std::iter::once(&self.device).chain(&self.others)
+    }
+}
+
+/// What the devices of a traced step record to.
+fn traces(env: &StepEnv) -> Vec<(Arc<Device>, Arc<Trace>)> {
+    let traced = |env: &StepEnv| Some((env.device.clone(), env.trace.clone()?));
+    let others = env.others.iter().filter_map(|env| traced(env));
+    traced(env).into_iter().chain(others).collect()
 }
 
 /// The worker of this process.
@@ -120,6 +136,9 @@ impl Life {
 
 pub(crate) struct WorkerSession {
     pub(crate) device: Arc<Device>,
+    others: Vec<Arc<Device>>,
+    /// All of them with their functions, if there are several.
+    siblings: Option<Siblings>,
     remote: Arc<PeerSource>,
     kernels: KernelCache,
     functions: Arc<FunctionLibrary>,
@@ -140,8 +159,8 @@ pub(crate) struct Begun {
 }
 
 impl Begun {
-    /// What the run happens in.
-    pub(crate) fn env(&self, step_id: u64) -> StepEnv {
+    /// What the run happens in; `trace` makes what each device records to.
+    pub(crate) fn env(&self, step_id: u64, trace: impl Fn() -> Option<Arc<Trace>>) -> StepEnv {
         let cancellation = self.cancellation.clone();
         let mut env = StepEnv::new(step_id, self.session.device.clone(), cancellation);
         env.functions = Some(self.session.functions.clone());
@@ -150,6 +169,10 @@ impl Begun {
         env.session = self.session.account.clone();
         if let Some(place) = &self.place {
             env.rendezvous = place.clone();
+        }
+        env.trace = trace();
+        if let Some(siblings) = &self.session.siblings {
+            env.spread(siblings, trace);
         }
         env
     }
@@ -221,16 +244,21 @@ impl Worker {
         trace: bool,
         done: Done,
     ) {
-        let mut env = begun.env(step_id);
-        let trace = trace.then(|| Arc::new(Trace::new(self.config.clock)));
-        env.trace = trace.clone();
+        let clock = self.config.clock;
+        let env = begun.env(step_id, || trace.then(|| Arc::new(Trace::new(clock))));
         let (life, run) = (self.life.clone(), begun.run);
-        let traced = trace.map(|t| (t, self.log.clone()));
+        let traced = trace.then(|| (traces(&env), self.log.clone()));
         Step::start_briefly(begun.plan, Arc::new(env), feeds, move |outcome| {
             let error = outcome.as_ref().err().cloned();
             life.tell(Event::Finished { run, error });
-            let stats = traced.map_or_else(Vec::new, |(t, log)| {
-                let mut all = vec![device_stats(&begun.session.device.name, t.take())];
+            let stats = traced.map_or_else(Vec::new, |(traces, log)| {
+                let taken = traces
+                    .iter()
+                    .map(|(device, t)| device_stats(&device.name, t.take()));
+                // The first is the device that clients talk to; of the others, those that did something.
+                let mut all: Vec<_> = taken.collect();
+                let mut is_first = true;
+                all.retain(|d| std::mem::take(&mut is_first) || !d.nodes.is_empty());
                 for received in log.take(step_id).unwrap_or_default() {
                     match all.iter_mut().find(|d| d.device == received.device) {
                         Some(device) => device.nodes.extend(received.nodes),
@@ -270,35 +298,52 @@ impl Worker {
             .server_def
             .as_ref()
             .filter(|def| !def.cluster.jobs.is_empty());
-        let (device, peers) = match own_cluster {
+        let isolated = |device: &Arc<Device>| match session.isolate {
+            true => Arc::new(device.isolated()),
+            false => device.clone(),
+        };
+        let (devices, peers) = match own_cluster {
             Some(def) => {
                 let spec = ClusterSpec::from_def(&def.cluster)
                     .map_err(|e| Status::invalid_argument(e.to_string()))?;
                 let name = task_name(&def.job_name, def.task_index.max(0) as u32);
-                let own = match session.isolate {
-                    true => config.device.isolated(),
-                    false => config.device.shared(),
+                let renamed = |(i, device): (usize, &Arc<Device>)| {
+                    let own = isolated(device).shared();
+                    Arc::new(own.renamed(format!("{name}/device:CPU:{i}"), &def.job_name))
                 };
-                let device = own.renamed(format!("{name}/device:CPU:0"), &def.job_name);
+                let devices: Vec<_> = config.devices().enumerate().map(renamed).collect();
                 let peers = Peers::new(&spec, &name, config.limits)
                     .counted_by(config.peers.traffic().clone());
-                (Arc::new(device), Arc::new(peers))
+                (devices, Arc::new(peers))
             }
-            None if session.isolate => (Arc::new(config.device.isolated()), config.peers.clone()),
-            None => (config.device.clone(), config.peers.clone()),
+            None => (
+                config.devices().map(isolated).collect(),
+                config.peers.clone(),
+            ),
         };
-        let functions = FunctionLibrary::new(config.registry.clone(), device.clone());
+        let remote = Arc::new(PeerSource {
+            functions: RemoteFunctions::new(&session.handle, peers.clone(), config.random),
+            peers,
+            random: config.random,
+            log: (self.log.clone(), config.clock),
+        });
+        let library = |device: &Arc<Device>| {
+            let functions = FunctionLibrary::new(config.registry.clone(), device.clone());
+            (
+                device.clone(),
+                Arc::new(functions.with_remote(remote.clone())),
+            )
+        };
+        let siblings: Siblings = devices.iter().map(library).collect();
+        let (device, functions) = siblings.first().cloned().ok_or_else(lost)?;
         let holder = Holder::Session(session.handle.clone());
         let made = WorkerSession {
             account: device.account.below(holder, device.memory.session),
             device,
-            functions: Arc::new(functions),
-            remote: Arc::new(PeerSource {
-                functions: RemoteFunctions::new(&session.handle, peers.clone(), config.random),
-                peers,
-                random: config.random,
-                log: (self.log.clone(), config.clock),
-            }),
+            others: devices.into_iter().skip(1).collect(),
+            functions,
+            siblings: (siblings.len() > 1).then_some(siblings),
+            remote,
             kernels: KernelCache::default(),
             writer: self.writers.of(&session.master_task, &config.name),
         };
@@ -330,8 +375,12 @@ impl Worker {
             cache: &session.kernels,
             fold_constants: options.fold_constants,
             site: "",
+            others: &session.others,
         };
         session.functions.add(graph);
+        for (_, functions) in session.siblings.iter().flat_map(|s| s.iter()) {
+            functions.add(graph);
+        }
         let compiled = Event::Compiled {
             handle,
             session: id,
@@ -356,8 +405,7 @@ impl Task for Worker {
     }
 
     fn devices(&self) -> Vec<DeviceAttributes> {
-        let device = &self.config.device;
-        vec![DeviceAttributes {
+        let attributes = |device: &Arc<Device>| DeviceAttributes {
             name: device.name.clone(),
             device_type: "CPU".into(),
             // TensorFlow reports this for every CPU, whatever its memory.
@@ -365,7 +413,8 @@ impl Task for Worker {
             incarnation: device.incarnation,
             xla_global_id: -1,
             ..Default::default()
-        }]
+        };
+        self.config.devices().map(attributes).collect()
     }
 
     fn pushes(&self) -> bool {
@@ -417,12 +466,13 @@ impl Task for Worker {
     }
 
     fn cleanup_all(&self, containers: &[String]) -> Reply<()> {
-        let device = &self.config.device;
-        if containers.is_empty() {
-            device.resources.clear(&device.default_container);
-        }
-        for container in containers {
-            device.resources.clear(container);
+        for device in self.config.devices() {
+            if containers.is_empty() {
+                device.resources.clear(&device.default_container);
+            }
+            for container in containers {
+                device.resources.clear(container);
+            }
         }
         ready(Ok(()))
     }

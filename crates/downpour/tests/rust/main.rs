@@ -1,6 +1,7 @@
 //! Graphs built, differentiated and trained from Rust, on real servers.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod devices;
 mod downpour_counts;
 mod downpour_sgd;
 mod election;

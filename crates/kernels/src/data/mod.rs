@@ -18,6 +18,7 @@
 mod anonymous;
 mod auto_shard;
 mod batch;
+mod beside;
 mod cache;
 mod cache_file;
 mod calls;
@@ -29,6 +30,7 @@ mod dataset;
 mod define;
 mod examples;
 mod files;
+mod fill_table;
 mod flat;
 mod function;
 mod generator;
@@ -58,6 +60,7 @@ use downpour_runtime::Registry;
 pub(crate) fn register(registry: &mut Registry) {
     auto_shard::register(registry);
     batch::register(registry);
+    beside::register(registry);
     cache::register(registry);
     calls::register(registry);
     chance::register(registry);
@@ -66,6 +69,7 @@ pub(crate) fn register(registry: &mut Registry) {
     csv::register(registry);
     examples::register(registry);
     files::register(registry);
+    fill_table::register(registry);
     flat::register(registry);
     generator::register(registry);
     graph::register(registry);

@@ -198,6 +198,7 @@ pub(super) fn cancelled_step(
         cache: &KernelCache::default(),
         fold_constants: false,
         site: "",
+        others: &[],
     };
     let plan = Plan::compile(&graph, &env).unwrap();
     let cancellation = Cancellation::new();

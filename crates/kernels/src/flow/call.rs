@@ -124,12 +124,28 @@ fn remote_call(b: &KernelBuilder<'_>) -> Result<Built> {
             Ok(target) if target.task_name() != own.task_name() => {
                 call_elsewhere(op, target.to_string(), &function)
             }
-            Ok(target) => op.finish(Err(Status::invalid_argument(format!(
-                "{target} unknown device."
-            )))),
+            Ok(target) => match op.caller_on(&target.to_string()) {
+                Some(Ok(caller)) => call_sibling(op, &callee, &caller),
+                Some(Err(e)) => op.finish(Err(e)),
+                None => op.finish(Err(Status::invalid_argument(format!(
+                    "{target} unknown device."
+                )))),
+            },
             Err(e) => op.finish(Err(e)),
         }
     })
+}
+
+/// A call on another device of this task.
+fn call_sibling(mut op: AsyncOp, callee: &Callee, caller: &Arc<Caller>) {
+    let args = (1..op.inputs.len()).map(|i| op.take(i));
+    match args.collect::<Result<Vec<_>>>() {
+        Ok(args) => caller.call(callee, args, move |outcome| {
+            let outcome = outcome.and_then(|outputs| checked_outputs(&op, outputs));
+            op.finish(outcome);
+        }),
+        Err(e) => op.finish(Err(e)),
+    }
 }
 
 fn call_elsewhere(mut op: AsyncOp, target: String, function: &FunctionRef) {

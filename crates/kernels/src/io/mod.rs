@@ -7,6 +7,7 @@ mod check;
 mod checkpoint;
 mod checkpoint_v1;
 pub(crate) mod file;
+mod immutable_const;
 mod print;
 mod reader;
 mod record_input;
@@ -23,6 +24,7 @@ pub(crate) fn register(registry: &mut Registry) {
     checkpoint::register(registry);
     checkpoint_v1::register(registry);
     file::register(registry);
+    immutable_const::register(registry);
     print::register(registry);
     reader::register(registry);
     record_input::register(registry);

@@ -3,6 +3,7 @@
 
 mod array;
 mod array_ops;
+mod composite;
 mod list_cuts;
 mod list_ops;
 mod map;
@@ -20,6 +21,7 @@ use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
     array_ops::register(registry);
+    composite::register(registry);
     list_cuts::register(registry);
     list_ops::register(registry);
     map::register(registry);

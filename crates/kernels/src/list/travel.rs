@@ -1,6 +1,7 @@
 //! Lists, optional values and ragged tensors on their way between tasks: as TensorFlow writes them
 //! down, and alive again on the other side. Maps, datasets and iterators stay where they are.
 
+use super::composite::{self, Composite};
 use super::optional::Optional;
 use super::primitive::Primitive;
 use super::tensor_list::TensorList;
@@ -77,6 +78,10 @@ fn alive(encoded: &Encoded, as_is: &Variant) -> Result<Variant> {
             let value = Primitive::decode(&encoded.type_name, &encoded.metadata);
             Ok(Variant::new(value.ok_or_else(broken)?))
         }
+        composite::TYPE_NAME => Ok(Variant::new(Composite {
+            metadata: encoded.metadata.clone(),
+            components: tensors,
+        })),
         // An iterator's state is used as it was written down.
         _ => Ok(as_is.clone()),
     }

@@ -7,6 +7,7 @@ mod value;
 mod writer;
 mod writer_ops;
 
+
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{OpContext, Registry};

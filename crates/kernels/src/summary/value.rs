@@ -20,7 +20,7 @@ pub(super) fn register(r: &mut Registry) {
 }
 
 /// Calls `f` with every element as a double.
-pub(super) fn doubles(tensor: &Tensor, mut f: impl FnMut(f64) -> Result<()>) -> Result<()> {
+pub(crate) fn doubles(tensor: &Tensor, mut f: impl FnMut(f64) -> Result<()>) -> Result<()> {
     match tensor.dtype() {
         DType::Int64 => tensor
             .as_slice::<i64>()?
