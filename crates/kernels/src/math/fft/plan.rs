@@ -8,7 +8,7 @@ use std::f64::consts::PI;
 const LARGEST_FACTOR: usize = 31;
 
 /// Everything that depends on the length and the direction alone.
-pub(super) struct Plan {
+pub(crate) struct Plan {
     n: usize,
     kind: Kind,
 }
@@ -29,7 +29,7 @@ struct Chirp {
 
 impl Plan {
     /// A plan for transforms of `n` numbers; neither direction scales.
-    pub(super) fn new(n: usize, inverse: bool) -> Plan {
+    pub(crate) fn new(n: usize, inverse: bool) -> Plan {
         let sign = if inverse { 1.0 } else { -1.0 };
         let factors = factors(n);
         let kind = if factors.iter().all(|&p| p <= LARGEST_FACTOR) {
@@ -42,7 +42,7 @@ impl Plan {
     }
 
     /// Transforms `data`, of the plan's length, in place; `room` is kept between calls.
-    pub(super) fn run(&self, data: &mut [Complex64], room: &mut Vec<Complex64>) {
+    pub(crate) fn run(&self, data: &mut [Complex64], room: &mut Vec<Complex64>) {
         match &self.kind {
             Kind::Mixed(factors, roots) => {
                 room.clear();
