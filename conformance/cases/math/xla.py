@@ -90,8 +90,5 @@ for t in (tf.float32, tf.int32):
         case("XlaReduceWindow/%s_%s_%s_%s_%s" % (short(t), size, stride, base, dilation), lambda t=t, a=(size, stride, base, dilation, padding): any_op(
             "XlaReduceWindow", input=inp(rnd((4, 5), t), t, (4, 5)), init_value=inp(0, t, ()), window_dimensions=const(a[0]), window_strides=const(a[1]), base_dilations=const(a[2]),
             window_dilations=const(a[3]), padding=const(a[4]), computation=function(lambda x, y: x + y, t, t)), rtol=1e-4, atol=1e-5)
-for value in (True, False):
-    case("XlaIf/%s" % value, lambda v=value: any_op("XlaIf", cond=inp(v, tf.bool, ()), inputs=[inp(rnd((2,)), tf.float32, (2,))], Tout=[tf.float32],
-                                                   then_branch=function(lambda x: x + 1.0, tf.float32), else_branch=function(lambda x: x * 2.0, tf.float32)))
 case("XlaWhile/count", lambda: list(any_op("XlaWhile", input=[inp(0, tf.int32, ()), inp(1.0, tf.float32, ())], cond=function(lambda i, x: i < 5, tf.int32, tf.float32),
                                            body=function(lambda i, x: (i + 1, x * 2.0), tf.int32, tf.float32))))

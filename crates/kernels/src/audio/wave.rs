@@ -18,18 +18,18 @@ pub(crate) fn register(r: &mut Registry) {
 struct Reader<'a>(&'a [u8]);
 
 impl<'a> Reader<'a> {
-    fn bytes(&mut self, n: usize, what: &str) -> Result<&'a [u8]> {
+    fn bytes(&mut self, n: usize) -> Result<&'a [u8]> {
         match self.0.split_at_checked(n) {
             Some((taken, rest)) => {
                 self.0 = rest;
                 Ok(taken)
             }
-            None => invalid(format!("Data too short when trying to read {what}")),
+            None => invalid("Data too short when trying to read string"),
         }
     }
 
     fn expect(&mut self, wanted: &str) -> Result<()> {
-        let found = self.bytes(wanted.len(), "string")?;
+        let found = self.bytes(wanted.len())?;
         if found != wanted.as_bytes() {
             return invalid(format!(
                 "Header mismatch: Expected {wanted} but found {}",
@@ -40,12 +40,12 @@ impl<'a> Reader<'a> {
     }
 
     fn u16(&mut self) -> Result<u16> {
-        let b = self.bytes(2, "value")?;
+        let b = self.bytes(2)?;
         Ok(u16::from_le_bytes([b[0], b[1]]))
     }
 
     fn u32(&mut self) -> Result<u32> {
-        let b = self.bytes(4, "value")?;
+        let b = self.bytes(4)?;
         Ok(u32::from_le_bytes([b[0], b[1], b[2], b[3]]))
     }
 }
@@ -100,17 +100,17 @@ fn parse(file: &[u8]) -> Result<Sound<'_>> {
         ));
     }
     if size == 18 {
-        r.bytes(2, "value")?;
+        r.bytes(2)?;
     }
     // Other chunks may come first, and behind.
     let mut found = None;
     while !r.0.is_empty() {
-        let name = r.bytes(4, "string")?;
+        let name = r.bytes(4)?;
         let len = r.u32()?;
         if len > i32::MAX as u32 {
             return invalid("WAV data chunk is too large");
         }
-        let data = r.bytes(len as usize, "string")?;
+        let data = r.bytes(len as usize)?;
         if name == b"data" {
             if found.is_some() {
                 return invalid("More than one data chunk found in WAV");
@@ -221,7 +221,7 @@ mod tests {
         let cut = Tensor::string(file[0].as_strings().unwrap()[0].slice(..40));
         assert_eq!(
             text(run_op("DecodeWav", vec![cut], &attrs)),
-            "Data too short when trying to read value"
+            "Data too short when trying to read string"
         );
     }
 }

@@ -105,7 +105,7 @@ fn isotonic(ctx: &mut OpContext<'_>, dtype: DType) -> Result<()> {
         for v in row {
             pools.push((*v, 1));
             while let [.., (a, n), (b, m)] = pools[..] {
-                if !(a / (n as f64) <= b / (m as f64)) {
+                if !(a / (n as f64) < b / (m as f64)) {
                     break;
                 }
                 pools.truncate(pools.len() - 2);

@@ -17,14 +17,14 @@ pub(super) fn register(r: &mut Registry) {
         Built::cheap(move |ctx| {
             // As the decimal digits of its integers would be.
             let input = ctx.input(0)?;
-            let texts: Vec<String> = match input.dtype() {
-                DType::UInt64 => input
-                    .as_slice::<u64>()?
-                    .iter()
-                    .map(u64::to_string)
-                    .collect(),
-                _ => ints(input)?.iter().map(i64::to_string).collect(),
-            };
+            let signed = [DType::Int8, DType::Int16, DType::Int32, DType::Int64];
+            if !signed.contains(&input.dtype()) {
+                return Err(Status::invalid_argument(format!(
+                    "Type not supported: {}",
+                    input.dtype()
+                )));
+            }
+            let texts: Vec<String> = ints(input)?.iter().map(i64::to_string).collect();
             let hashes = texts
                 .iter()
                 .map(|s| (fingerprint64(s.as_bytes()) % buckets.max(1)) as i64);
