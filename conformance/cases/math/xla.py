@@ -92,3 +92,12 @@ for t in (tf.float32, tf.int32):
             window_dilations=const(a[3]), padding=const(a[4]), computation=function(lambda x, y: x + y, t, t)), rtol=1e-4, atol=1e-5)
 case("XlaWhile/count", lambda: list(any_op("XlaWhile", input=[inp(0, tf.int32, ()), inp(1.0, tf.float32, ())], cond=function(lambda i, x: i < 5, tf.int32, tf.float32),
                                            body=function(lambda i, x: (i + 1, x * 2.0), tf.int32, tf.float32))))
+for t in (tf.float32, tf.float64):
+    few = dict(rtol=2e-3, atol=2e-4) if t == tf.float32 else dict(rtol=1e-6, atol=1e-7)
+    for shape in [(3, 3), (2, 4, 4)]:
+        for lower in (True, False):
+            case("XlaSelfAdjointEig/%s_%s_%s" % (short(t), shape, lower), lambda t=t, s=shape, lower=lower: list(any_op(
+                "XlaSelfAdjointEig", a=inp(rnd(s, t), t, s), lower=lower, max_iter=100, epsilon=1e-8)), post=lambda v: [np.abs(x) for x in v], **few)
+    for shape in [(2, 3), (4, 3), (3, 3)]:
+        case("XlaSvd/%s_%s" % (short(t), shape), lambda t=t, s=shape: list(any_op(
+            "XlaSvd", a=inp(rnd(s, t), t, s), max_iter=100, epsilon=1e-8, precision_config="")), post=lambda v: [np.abs(x) for x in v], **few)
