@@ -19,6 +19,7 @@
 
 mod args;
 mod array;
+mod audio;
 mod broadcast;
 mod data;
 mod flow;
@@ -48,6 +49,7 @@ use downpour_runtime::Registry;
 /// Registers every kernel of this crate.
 pub fn register(registry: &mut Registry) {
     array::register(registry);
+    audio::register(registry);
     data::register(registry);
     flow::register(registry);
     image::register(registry);

@@ -27,6 +27,10 @@ pub(crate) fn register(r: &mut Registry) {
         Built::cheap(concat_offset)
     });
     r.add_typed("Pack", &[("T", PACK)], pack);
+    let types = &[("dtype", COMMON_AND_STRING)];
+    r.add_typed("_ParallelConcatStart", types, parallel_start);
+    let types = &[("T", COMMON_AND_STRING)];
+    r.add_typed("_ParallelConcatUpdate", types, parallel_update);
     r.add_typed(
         "ParallelConcat",
         &[("T", COMMON_AND_STRING)],
@@ -225,6 +229,59 @@ fn parallel_concat(b: &KernelBuilder<'_>) -> Result<Built> {
             )));
         }
         let out = joined(ctx, &inputs, 1, shape)?;
+        ctx.set_output(0, out);
+        Ok(())
+    })
+}
+
+/// The tensor that `_ParallelConcatUpdate` fills, row by row.
+fn parallel_start(b: &KernelBuilder<'_>) -> Result<Built> {
+    let dtype = b.attrs().dtype("dtype")?;
+    let Some(shape) = b.attrs().shape("shape")?.to_shape() else {
+        return Err(Status::invalid_argument("shape must be known in full"));
+    };
+    Built::cheap(move |ctx| {
+        let out = ctx.zeros(dtype, &shape)?;
+        ctx.set_output(0, out);
+        Ok(())
+    })
+}
+
+fn parallel_update(b: &KernelBuilder<'_>) -> Result<Built> {
+    let row = b.attrs().int("loc")?;
+    Built::cheap(move |ctx| {
+        let (value, update) = (ctx.input(0)?, ctx.input(1)?);
+        let same = value.rank() == update.rank()
+            && value.rank() > 0
+            && update.dims()[0] == 1
+            && value.dims()[1..] == update.dims()[1..];
+        if !same {
+            return Err(Status::invalid_argument(format!(
+                "value and update shape doesn't match: {} vs. {}",
+                value.shape(),
+                update.shape()
+            )));
+        }
+        let rows = value.dims()[0] as i64;
+        if row >= rows {
+            return Err(Status::invalid_argument(format!(
+                "0th dimension of value = {rows} must be greater than loc_ = {row}"
+            )));
+        }
+        if rows == 0 {
+            ctx.forward(0, 0);
+            return Ok(());
+        }
+        // Counted from the end when negative.
+        let at = row.rem_euclid(rows) as usize;
+        let dtype = value.dtype();
+        let shape = value.shape().clone();
+        let out = with_unit!(dtype, U => {
+            let from = U::view(update)?;
+            let mut out = U::view(value)?.to_vec();
+            out[at * from.len()..(at + 1) * from.len()].clone_from_slice(from);
+            U::tensor(dtype, out, shape)?
+        });
         ctx.set_output(0, out);
         Ok(())
     })

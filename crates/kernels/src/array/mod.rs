@@ -12,7 +12,7 @@ mod fill;
 mod gather;
 mod histogram;
 mod inplace;
-mod pad;
+pub(crate) mod pad;
 mod partition;
 mod patches;
 mod reverse;

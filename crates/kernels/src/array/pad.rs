@@ -113,7 +113,7 @@ fn mirror_offset(b: &KernelBuilder<'_>) -> Result<i64> {
 }
 
 /// For each index of a padded dimension, the index it shows.
-fn mirrored(dim: usize, (before, after): (i64, i64), offset: i64) -> Vec<usize> {
+pub(crate) fn mirrored(dim: usize, (before, after): (i64, i64), offset: i64) -> Vec<usize> {
     let n = dim as i64;
     (-before..n + after)
         .map(|i| {

@@ -5,7 +5,7 @@ use downpour_runtime::{Built, KernelBuilder, Registry, call_op};
 use downpour_tensor::{DType, Tensor};
 
 pub(crate) fn register(r: &mut Registry) {
-    for op in ["If", "StatelessIf", "_If", "XlaIf"] {
+    for op in ["If", "StatelessIf", "_If"] {
         r.add(op, if_op);
     }
     for op in ["Case", "StatelessCase"] {

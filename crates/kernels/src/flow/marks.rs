@@ -1,9 +1,8 @@
-//! Ops that pass values on and mark them for a compiler or a debugger, which are not here; and the
-//! small ops by which TensorFlow tests its own runtime.
+//! Ops that pass values on and mark them for a compiler or a debugger, which are not here.
 
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, Registry};
-use downpour_tensor::{DType, Tensor};
+use downpour_tensor::Tensor;
 
 pub(crate) fn register(r: &mut Registry) {
     for op in [
@@ -32,23 +31,9 @@ pub(crate) fn register(r: &mut Registry) {
         })
     });
     r.add("_SwitchN", switch_n);
-    r.add("Fact", |_| text("0! == 1"));
-    r.add("KernelLabel", |_| text("My label is: default"));
-    r.add("DevicePlacementOp", |b| text(&b.device.name));
-    r.add("DtypeWithDefaultOp", |b| text(b.attrs().dtype("T")?.name()));
-    r.add("ConstructionFails", |_| {
-        Err(Status::invalid_argument("Failure during construction."))
-    });
-    r.add_typed("TestAttr", &[("T", &[DType::Float])], |_| {
+    r.add("Fact", |_| {
         Built::cheap(|ctx| {
-            ctx.set_output(0, Tensor::scalar(1.0f32));
-            Ok(())
-        })
-    });
-    r.add("IsTensorFloat32Enabled", |_| {
-        // What TensorFlow answers unless a program switches it off, on CPUs too.
-        Built::cheap(|ctx| {
-            ctx.set_output(0, Tensor::scalar(true));
+            ctx.set_output(0, Tensor::string("0! == 1"));
             Ok(())
         })
     });
@@ -58,14 +43,6 @@ pub(crate) fn register(r: &mut Registry) {
 fn pass(_: &KernelBuilder<'_>) -> Result<Built> {
     Built::cheap(|ctx| {
         ctx.forward(0, 0);
-        Ok(())
-    })
-}
-
-fn text(value: &str) -> Result<Built> {
-    let value = Tensor::string(value.to_owned());
-    Built::cheap(move |ctx| {
-        ctx.set_output(0, value.clone());
         Ok(())
     })
 }
@@ -83,25 +60,30 @@ fn copy(b: &KernelBuilder<'_>) -> Result<Built> {
     pass(b)
 }
 
+/// Passes its value on to one output; the others are dead.
 fn switch_n(b: &KernelBuilder<'_>) -> Result<Built> {
     let count = b.attrs().int("num_outs")?;
-    Built::cheap(move |ctx| {
-        let index = ctx.input(1)?;
-        if index.rank() != 0 {
-            return Err(Status::invalid_argument(format!(
+    Built::waiting(move |mut op| {
+        let index = op.input(1).and_then(|index| match index.rank() {
+            0 => Ok(i64::from(index.scalar_value::<i32>()?)),
+            _ => Err(Status::invalid_argument(format!(
                 "The second input must be a scalar, but it has shape {}",
                 index.shape()
-            )));
-        }
-        // What is out of range means the last output.
-        let index = i64::from(index.scalar_value::<i32>()?);
-        let to = if (0..count).contains(&index) {
-            index
-        } else {
-            count - 1
-        };
-        ctx.forward(0, to as usize);
-        Ok(())
+            ))),
+        });
+        let outcome = index.map(|index| {
+            // What is out of range means the last output.
+            let to = if (0..count).contains(&index) {
+                index
+            } else {
+                count - 1
+            };
+            let mut value = op.inputs.first_mut().and_then(Option::take);
+            (0..count)
+                .map(|i| if i == to { value.take() } else { None })
+                .collect()
+        });
+        op.finish_values(outcome);
     })
 }
 

@@ -12,7 +12,7 @@ mod map_defun;
 mod marks;
 mod mutex;
 mod repeat;
-mod series;
+pub(crate) mod series;
 mod source;
 #[cfg(test)]
 mod tests;

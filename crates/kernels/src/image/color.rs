@@ -1,13 +1,22 @@
 //! Colours: `RGBToHSV`, `HSVToRGB`, `AdjustHue`, `AdjustSaturation`, `AdjustContrastv2`.
 
+use crate::args::ints;
 use crate::nn::float::{narrow, widen};
 use crate::types::FLOATS;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry, parallel_ranges};
-use downpour_tensor::{DType, Element};
+use downpour_tensor::{DType, Element, Tensor};
 use num_traits::Float;
 
 const FLOAT: &[DType] = &[DType::Float];
+const OLD: &[DType] = &[
+    DType::Double,
+    DType::Float,
+    DType::Int16,
+    DType::Int32,
+    DType::Int8,
+    DType::UInt8,
+];
 
 /// Pixels worth a thread of their own.
 const GRAIN: usize = 8 << 10;
@@ -30,6 +39,9 @@ pub(crate) fn register(r: &mut Registry) {
             let scale = factor(ctx, "scale", true)?;
             pixels(ctx, |p| scale_saturation(p, scale))
         })
+    });
+    r.add_typed("AdjustContrast", &[("T", OLD)], |_| {
+        Built::costly(old_contrast)
     });
     r.add_typed("AdjustContrastv2", &[("T", FLOAT)], |_| {
         Built::costly(contrast)
@@ -173,6 +185,45 @@ fn scale_saturation(pixel: [f32; 3], scale: f32) -> [f32; 3] {
 }
 
 /// Moves every value away from its channel's mean over the image.
+/// The first version: any numbers in, floats within given ends out.
+fn old_contrast(ctx: &mut OpContext<'_>) -> Result<()> {
+    let factor = factor(ctx, "contrast_factor", false)?;
+    let mut ends = [0.0f32; 2];
+    for (i, name) in ["min_value", "max_value"].iter().enumerate() {
+        let t = ctx.input(2 + i)?;
+        if t.rank() != 0 {
+            return invalid(format!("{name} must be scalar: {}", t.shape()));
+        }
+        ends[i] = t.scalar_value()?;
+    }
+    let x = ctx.input(0)?;
+    let mut values: Vec<f32> = match x.dtype() {
+        DType::Float => x.as_slice::<f32>()?.to_vec(),
+        DType::Double => x.as_slice::<f64>()?.iter().map(|v| *v as f32).collect(),
+        _ => ints(x)?.into_iter().map(|v| v as f32).collect(),
+    };
+    let [.., height, width, channels] = *x.dims() else {
+        return Err(Status::internal("the rank was checked"));
+    };
+    for image in values.chunks_mut((height * width * channels).max(1)) {
+        for c in 0..channels {
+            let sum: f64 = image
+                .iter()
+                .skip(c)
+                .step_by(channels)
+                .map(|v| f64::from(*v))
+                .sum();
+            let mean = (sum / (height * width) as f64) as f32;
+            for v in image.iter_mut().skip(c).step_by(channels) {
+                *v = (mean + factor * (*v - mean)).max(ends[0]).min(ends[1]);
+            }
+        }
+    }
+    let out = Tensor::from_vec(values, x.shape().clone())?;
+    ctx.set_output(0, out);
+    Ok(())
+}
+
 fn contrast(ctx: &mut OpContext<'_>) -> Result<()> {
     let factor = factor(ctx, "contrast_factor", false)?;
     let mut x = ctx.take(0)?;

@@ -20,12 +20,16 @@ pub(crate) fn register(r: &mut Registry) {
             let vectors = b.attrs().bool("compute_v")?;
             by_field(
                 b,
-                move |ctx| eigen::<f64>(ctx, vectors),
-                move |ctx| eigen::<Complex64>(ctx, vectors),
+                move |ctx| eigen::<f64>(ctx, vectors, true),
+                move |ctx| eigen::<Complex64>(ctx, vectors, true),
             )
         });
     }
     const REAL: &[DType] = &[DType::Double, DType::Float];
+    r.add_typed("XlaSelfAdjointEig", &[("T", REAL)], |b| {
+        let lower = b.attrs().bool("lower")?;
+        Built::costly(move |ctx| eigen::<f64>(ctx, true, lower))
+    });
     for op in ["SelfAdjointEig", "BatchSelfAdjointEig"] {
         r.add_typed(op, &[("T", REAL)], |_| Built::costly(together));
     }
@@ -53,7 +57,8 @@ fn together(ctx: &mut OpContext<'_>) -> Result<()> {
 const NO_SUCCESS: &str =
     "Self-adjoint eigen decomposition was not successful. The input might not be valid.";
 
-fn eigen<C: Field>(ctx: &mut OpContext<'_>, vectors: bool) -> Result<()> {
+/// Reads the lower triangle, or the upper one.
+fn eigen<C: Field>(ctx: &mut OpContext<'_>, vectors: bool, lower: bool) -> Result<()> {
     each::<C>(
         ctx,
         1,
@@ -65,7 +70,12 @@ fn eigen<C: Field>(ctx: &mut OpContext<'_>, vectors: bool) -> Result<()> {
             })
         },
         |given| {
-            let Some((values, rows)) = given.first().and_then(|a| decompose(a, vectors)) else {
+            let turned = |a: &Dense<C>| decompose(&a.adjoint(), vectors);
+            let found = given.first().and_then(|a| match lower {
+                true => decompose(a, vectors),
+                false => turned(a),
+            });
+            let Some((values, rows)) = found else {
                 return invalid(NO_SUCCESS);
             };
             let values = values.into_iter().map(C::real).collect();

@@ -5,7 +5,8 @@ use super::batch::{FOUR, by_field, each};
 use super::field::{Dense, Field};
 use super::reflect::{Reflector, product, turn_rows};
 use downpour_graph::Result;
-use downpour_runtime::{OpContext, Registry};
+use downpour_runtime::{Built, OpContext, Registry};
+use downpour_tensor::DType;
 use num_complex::Complex64;
 use smallvec::smallvec;
 
@@ -13,6 +14,10 @@ use smallvec::smallvec;
 const MAX_STEPS: usize = 75;
 
 pub(crate) fn register(r: &mut Registry) {
+    const REAL: &[DType] = &[DType::Double, DType::Float];
+    r.add_typed("XlaSvd", &[("T", REAL)], |_| {
+        Built::costly(|ctx| run::<f64>(ctx, true, true))
+    });
     for op in ["Svd", "BatchSvd"] {
         r.add_typed(op, &[("T", FOUR)], |b| {
             let (vectors, full) = (

@@ -64,7 +64,7 @@ pub(crate) fn same_shape(name: &str, op: &str, first: &Tensor, i: usize, other: 
     ))
 }
 
-fn relu(t: DType) -> Option<Box<dyn Unary>> {
+pub(super) fn relu(t: DType) -> Option<Box<dyn Unary>> {
     // NaN and -0 pass.
     pick1! { t;
         floats => |x| if x < 0.0 { 0.0 } else { x };
@@ -73,7 +73,7 @@ fn relu(t: DType) -> Option<Box<dyn Unary>> {
     }
 }
 
-fn relu6(t: DType) -> Option<Box<dyn Unary>> {
+pub(super) fn relu6(t: DType) -> Option<Box<dyn Unary>> {
     pick1! { t;
         floats => |x| {
             let x = if x < 0.0 { 0.0 } else { x };
@@ -84,11 +84,11 @@ fn relu6(t: DType) -> Option<Box<dyn Unary>> {
     }
 }
 
-fn elu(t: DType) -> Option<Box<dyn Unary>> {
+pub(super) fn elu(t: DType) -> Option<Box<dyn Unary>> {
     pick1!(t; function => Elu; double => |x| if x < 0.0 { x.exp_m1() } else { x })
 }
 
-fn selu(t: DType) -> Option<Box<dyn Unary>> {
+pub(super) fn selu(t: DType) -> Option<Box<dyn Unary>> {
     let double = |x: f64| {
         if x < 0.0 {
             SCALE_ALPHA_64 * x.exp_m1()

@@ -63,6 +63,39 @@ pub(crate) fn register(r: &mut Registry) {
 /// Which kernel an op has for a type.
 pub(crate) type Choice = fn(DType) -> Option<Box<dyn Unary>>;
 
+/// The kernels that can follow one another in `_UnaryOpsComposition`, by their ops' names.
+pub(super) fn named(op: &str) -> Option<Choice> {
+    Some(match op {
+        "Abs" => abs,
+        "Acos" => acos,
+        "Acosh" => acosh,
+        "Asin" => asin,
+        "Asinh" => asinh,
+        "Atan" => atan,
+        "Atanh" => atanh,
+        "Ceil" => ceil,
+        "Cos" => cos,
+        "Cosh" => cosh,
+        "Expm1" => expm1,
+        "Exp" => exp,
+        "Floor" => floor,
+        "Inv" | "Reciprocal" => reciprocal,
+        "Log" => log,
+        "Log1p" => log1p,
+        "Neg" => neg,
+        "Rint" | "Round" => round,
+        "Rsqrt" => rsqrt,
+        "Sigmoid" => sigmoid,
+        "Sin" => sin,
+        "Sinh" => sinh,
+        "Sqrt" => sqrt,
+        "Square" => square,
+        "Tan" => tan,
+        "Tanh" => tanh,
+        _ => return None,
+    })
+}
+
 /// An op of one input of attribute `T`.
 pub(crate) fn unary(b: &KernelBuilder<'_>, choice: Choice) -> Result<Built> {
     let t = b.attrs().dtype("T")?;

@@ -10,6 +10,7 @@ mod depthwise;
 mod dilation;
 mod exp;
 pub(crate) mod float;
+mod global_norm;
 mod layer;
 mod lrn;
 mod pool;
@@ -32,6 +33,7 @@ pub(crate) fn register(registry: &mut Registry) {
     data_format::register(registry);
     depthwise::register(registry);
     dilation::register(registry);
+    global_norm::register(registry);
     layer::register(registry);
     lrn::register(registry);
     pool::register(registry);

@@ -15,6 +15,7 @@ mod rows;
 mod scatter;
 mod scatter_nd;
 mod session_handle;
+mod shrink;
 mod strided_assign;
 mod temporary;
 #[cfg(test)]
@@ -32,6 +33,7 @@ pub(crate) fn register(registry: &mut Registry) {
     scatter::register(registry);
     scatter_nd::register(registry);
     session_handle::register(registry);
+    shrink::register(registry);
     strided_assign::register(registry);
     optimizer::register(registry);
 }

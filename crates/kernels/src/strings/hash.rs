@@ -1,9 +1,10 @@
 //! String hashes: FarmHash64 (`StringToHashBucketFast`), SipHash-2-4 (`…Strong`) and the legacy
 //! hash. Their values are stored in models, so they can never change.
 
+use crate::args::ints;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
-use downpour_tensor::Tensor;
+use downpour_tensor::{DType, Tensor};
 
 pub(super) fn register(r: &mut Registry) {
     r.add("StringToHashBucketFast", |b| buckets(b, fingerprint64));
@@ -11,6 +12,27 @@ pub(super) fn register(r: &mut Registry) {
         buckets(b, |s| hash64(s, 0xDE_CAFC_AFFE))
     });
     r.add("StringToHashBucketStrong", strong);
+    r.add("_TensorToHashBucketFast", |b| {
+        let buckets = b.attrs().int("num_buckets")? as u64;
+        Built::cheap(move |ctx| {
+            // As the decimal digits of its integers would be.
+            let input = ctx.input(0)?;
+            let signed = [DType::Int8, DType::Int16, DType::Int32, DType::Int64];
+            if !signed.contains(&input.dtype()) {
+                return Err(Status::invalid_argument(format!(
+                    "Type not supported: {}",
+                    input.dtype()
+                )));
+            }
+            let texts: Vec<String> = ints(input)?.iter().map(i64::to_string).collect();
+            let hashes = texts
+                .iter()
+                .map(|s| (fingerprint64(s.as_bytes()) % buckets.max(1)) as i64);
+            let out = Tensor::from_vec(hashes.collect(), input.shape().clone())?;
+            ctx.set_output(0, out);
+            Ok(())
+        })
+    });
 }
 
 fn buckets(b: &KernelBuilder<'_>, hash: fn(&[u8]) -> u64) -> Result<Built> {

@@ -1,6 +1,7 @@
 //! XLA's own ops, which TensorFlow compiles one at a time when a plain session runs them. What they
 //! do is defined by XLA: starts of slices are clamped, sorts order NaN, padding may be negative.
 
+mod fold;
 mod gather;
 mod precision;
 mod slices;
@@ -10,6 +11,7 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
+    fold::register(registry);
     gather::register(registry);
     precision::register(registry);
     slices::register(registry);

@@ -8,7 +8,8 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, parallel_ranges};
 use downpour_tensor::{DType, Shape, Tensor};
 use num_complex::{Complex32, Complex64};
-use plan::{Lines, Plans, RealPlan};
+use plan::Plans;
+pub(crate) use plan::{Lines, RealPlan};
 
 /// Numbers worth a thread of their own.
 const GRAIN: usize = 8 << 10;

@@ -58,7 +58,7 @@ fn keep<P>(
 
 /// Transforms between real numbers and the half of their spectrum that determines the rest. An even number of them is
 /// taken as half as many complex ones, whose spectrum holds those of the even and of the odd places.
-pub(super) struct RealPlan {
+pub(crate) struct RealPlan {
     n: usize,
     plan: Plan,
     /// The roots of unity up to half a turn, in the plan's direction.
@@ -66,7 +66,7 @@ pub(super) struct RealPlan {
 }
 
 impl RealPlan {
-    fn new(n: usize, inverse: bool) -> RealPlan {
+    pub(crate) fn new(n: usize, inverse: bool) -> RealPlan {
         let sign = if inverse { 1.0 } else { -1.0 };
         let even = n.is_multiple_of(2);
         let root = |i: usize| Complex64::cis(sign * 2.0 * PI * i as f64 / n as f64);
@@ -83,7 +83,7 @@ impl RealPlan {
     }
 
     /// Rows of `n` real numbers to rows of `n / 2 + 1` complex ones.
-    pub(super) fn forward(&self, rows: &[f64], out: &mut [Complex64], lines: &mut Lines) {
+    pub(crate) fn forward(&self, rows: &[f64], out: &mut [Complex64], lines: &mut Lines) {
         let (n, h, half) = (self.n, self.plan.n, self.n / 2 + 1);
         lines.reset(h, rows.len() / n);
         for (lane, row) in rows.chunks_exact(n).enumerate() {
@@ -175,7 +175,7 @@ struct Chirp {
 
 /// Lines under way: element `i` of line `l` is at `i * lanes + l`.
 #[derive(Default)]
-pub(super) struct Lines {
+pub(crate) struct Lines {
     pub(super) lanes: usize,
     pub(super) re: Vec<f64>,
     pub(super) im: Vec<f64>,

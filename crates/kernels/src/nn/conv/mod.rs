@@ -6,6 +6,7 @@ mod backward;
 mod forward;
 mod fused;
 mod image;
+mod padded;
 mod shape;
 mod zones;
 
@@ -53,6 +54,7 @@ pub(crate) fn register(r: &mut Registry) {
         Built::costly(move |ctx| backprop_filter(ctx, &p))
     });
     fused::register(r);
+    padded::register(r);
 }
 
 /// Does `count` units of work, each on whichever thread is free first, so that no thread waits long

@@ -9,6 +9,7 @@ mod levels;
 mod requantize;
 mod rounding;
 mod shapes;
+mod uniform;
 
 use downpour_graph::{Result, Status};
 use downpour_runtime::Registry;
@@ -21,6 +22,7 @@ pub(crate) fn register(registry: &mut Registry) {
     requantize::register(registry);
     rounding::register(registry);
     shapes::register(registry);
+    uniform::register(registry);
 }
 
 fn invalid<T>(text: impl Into<String>) -> Result<T> {

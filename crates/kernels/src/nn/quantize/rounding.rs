@@ -1,4 +1,4 @@
-//! `QuantizeAndDequantize` from its second version on: values scaled to integers of some bits,
+//! `QuantizeAndDequantize` in all its versions: values scaled to integers of some bits,
 //! rounded, and scaled back.
 
 use super::{invalid, slices};
@@ -20,6 +20,31 @@ pub(crate) fn register(r: &mut Registry) {
             Built::costly(move |ctx| run(ctx, options, bits))
         });
     }
+    // The first version, whose range, if given, is in attributes.
+    r.add_typed(
+        "QuantizeAndDequantize",
+        &[("T", &[DType::Float, DType::Double])],
+        |b| {
+            let attrs = b.attrs();
+            let options = Options {
+                signed: attrs.bool("signed_input")?,
+                range_given: attrs.bool("range_given")?,
+                narrow: false,
+                half_up: false,
+                axis: -1,
+            };
+            let bits = check_bits(attrs.int("num_bits")?, options.signed)?;
+            let ends = (attrs.float("input_min")?, attrs.float("input_max")?);
+            if options.range_given && ends.0 > ends.1 {
+                return invalid(format!(
+                    "Invalid range: input_min {} > input_max {}",
+                    super::shown(ends.0),
+                    super::shown(ends.1)
+                ));
+            }
+            Built::costly(move |ctx| first_version(ctx, options, bits, ends))
+        },
+    );
     r.add_typed("QuantizeAndDequantizeV3", types, |b| {
         let options = Options::parse(b)?;
         Built::costly(move |ctx| run(ctx, options, None))
@@ -90,6 +115,24 @@ fn channel_axis(axis: i64, rank: usize) -> Result<Option<usize>> {
             axis.saturating_add(1)
         )),
     }
+}
+
+fn first_version(ctx: &mut OpContext<'_>, o: Options, bits: i64, ends: (f32, f32)) -> Result<()> {
+    let mut x = ctx.take(0)?;
+    with_type!(x.dtype(), T in [f32, f64] => {
+        let values = x.make_mut::<T>()?;
+        let (min, max) = match o.range_given {
+            true => (T::from(ends.0), T::from(ends.1)),
+            false => values.iter().fold(
+                (<T as Float>::infinity(), <T as Float>::neg_infinity()),
+                |(a, b), v| (a.min(*v), b.max(*v)),
+            ),
+        };
+        let range = Range::new(min, max, bits, o);
+        values.iter_mut().for_each(|v| *v = range.round(*v, o));
+    });
+    ctx.set_output(0, x);
+    Ok(())
 }
 
 fn run(ctx: &mut OpContext<'_>, o: Options, bits: Option<i64>) -> Result<()> {

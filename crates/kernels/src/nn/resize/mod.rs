@@ -28,6 +28,13 @@ pub(crate) struct Mapping {
 }
 
 impl Mapping {
+    pub(crate) fn new(align_corners: bool, half_pixel: bool) -> Mapping {
+        Mapping {
+            align_corners,
+            half_pixel,
+        }
+    }
+
     pub(crate) fn parse(attrs: &Attrs) -> Result<Mapping> {
         let half_pixel = match attrs.find("half_pixel_centers") {
             Some(_) => attrs.bool("half_pixel_centers")?,

@@ -22,17 +22,38 @@ pub(crate) fn register(r: &mut Registry) {
         &[("T", FLOATS), ("Tshape", INDEX)],
         |b| {
             let p = Params::parse(b.attrs())?;
-            Built::costly(move |ctx| backprop_input(ctx, &p))
+            Built::costly(move |ctx| backprop_input(ctx, &p, false))
         },
     );
+    // The first versions take a tensor of the wanted shape, and know one format.
+    r.add_typed("Conv3DBackpropInput", &[("T", OLD)], |b| {
+        let p = Params::parse(b.attrs())?;
+        Built::costly(move |ctx| backprop_input(ctx, &p, true))
+    });
+    r.add_typed("Conv3DBackpropFilter", &[("T", OLD)], |b| {
+        let p = Params::parse(b.attrs())?;
+        Built::costly(move |ctx| backprop_filter(ctx, &p, true))
+    });
     r.add_typed("Conv3DBackpropFilterV2", &[("T", FLOATS)], |b| {
         let p = Params::parse(b.attrs())?;
-        Built::costly(move |ctx| backprop_filter(ctx, &p))
+        Built::costly(move |ctx| backprop_filter(ctx, &p, false))
     });
 }
 
 fn invalid<T>(text: impl Into<String>) -> Result<T> {
     Err(Status::invalid_argument(text))
+}
+
+const OLD: &[DType] = &[DType::Half, DType::Float, DType::Double];
+
+/// The sizes in input `i`, which are its own if it is a `whole` tensor.
+fn wanted(ctx: &mut OpContext<'_>, i: usize, whole: bool) -> Result<Tensor> {
+    let t = ctx.take(i)?;
+    if !whole {
+        return Ok(t);
+    }
+    let dims: Vec<i64> = t.dims().iter().map(|&d| d as i64).collect();
+    Ok(Tensor::vector(dims))
 }
 
 struct Params {
@@ -43,7 +64,7 @@ struct Params {
 impl Params {
     fn parse(attrs: &Attrs) -> Result<Params> {
         let strides = five_ints(attrs, "strides", "strides")?;
-        if attrs.str("data_format")? == "NCDHW" {
+        if attrs.find("data_format").is_some() && attrs.str("data_format")? == "NCDHW" {
             return invalid(
                 "CPU implementation of Conv3D currently only supports the NHWC tensor format.",
             );
@@ -332,9 +353,9 @@ fn check(
     Ok(g)
 }
 
-fn backprop_input(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
+fn backprop_input(ctx: &mut OpContext<'_>, p: &Params, whole: bool) -> Result<()> {
     let name = "Conv3DBackpropInputOp";
-    let (size, filter, dy) = (ctx.take(0)?, ctx.take(1)?, ctx.take(2)?);
+    let (size, filter, dy) = (wanted(ctx, 0, whole)?, ctx.take(1)?, ctx.take(2)?);
     let input = sizes(&size, &format!("{name}: input must be 5-dimensional"))?;
     let f = five(
         filter.dims(),
@@ -410,9 +431,9 @@ fn run_input<T: Element + Tiled>(g: &Geometry, dy: &[T], filter: &[T], out: &mut
     });
 }
 
-fn backprop_filter(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
+fn backprop_filter(ctx: &mut OpContext<'_>, p: &Params, whole: bool) -> Result<()> {
     let name = "Conv3DBackpropFilterOp";
-    let (x, size, dy) = (ctx.take(0)?, ctx.take(1)?, ctx.take(2)?);
+    let (x, size, dy) = (ctx.take(0)?, wanted(ctx, 1, whole)?, ctx.take(2)?);
     let input = five(x.dims(), &format!("{name}: input must be 5-dimensional"))?;
     let f = sizes(&size, &format!("{name}: filter must be 5-dimensional"))?;
     let shape = Shape::checked(f.map(|d| d as i64))?;
