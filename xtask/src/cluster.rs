@@ -1,13 +1,14 @@
 //! `cargo xtask cluster`: our tasks and TensorFlow's in mixed clusters; with `--faults`, tasks that
-//! are lost and come back; with `--ending`, tasks that end.
+//! are lost and come back; with `--cuts`, networks that are cut; with `--ending`, tasks that end.
 
 use crate::process::run_on_server;
 use anyhow::{Result, bail};
 
 /// The python drivers in `conformance/`, by the flag that asks for each. The last takes no flag.
-const DRIVERS: [(&str, &str); 3] = [
+const DRIVERS: [(&str, &str); 4] = [
     ("--ending", "ending"),
     ("--faults", "faults"),
+    ("--cuts", "cuts"),
     ("", "cluster"),
 ];
 
