@@ -155,6 +155,11 @@ def one_ps(scene):
     scene.network.cut(others, one)
 
 
+def one_way_to_one_worker(scene):
+    """What one ps says to one worker does not arrive; everything else does."""
+    scene.network.cut([scene.host["ps", 0]], [scene.host["worker", 1]])
+
+
 def strike(scene, cut, seconds, patience):
     """Cuts, heals after so many seconds, waits until both train again; what each saw."""
     scene.trained(time.time(), 20, 60)
@@ -164,6 +169,10 @@ def strike(scene, cut, seconds, patience):
     scene.network.heal()
     t1 = time.time()
     scene.trained(t1, 10, patience)
+    return seen_by(scene, t0, t1)
+
+
+def seen_by(scene, t0, t1):
     seen = {}
     for worker in (0, 1):
         error = [e for e in scene.errors(worker, t0)]
@@ -181,41 +190,133 @@ def figures(seen):
     return "; ".join(parts)
 
 
-CUTS = [both_ways, to_ps, to_workers, one_ps]
+# ---- the scenes: each returns what went wrong, and what to print -------------------------------------------------------
+
+# A blocked step hears of the loss within so many seconds; what comes on top is the client's own, on a busy machine.
+TOLD, SLACK = 5.0, 1.0
+
+
+def cuts(scene, options, cut, hit):
+    """A cut of some seconds. `hit`: the workers whose steps must be told in time, if it lasts so long."""
+    seen = strike(scene, cut, options.seconds, options.patience)
+    wrong = []
+    for worker in hit:
+        error = seen[worker]["error"]
+        if options.seconds > TOLD + SLACK and (error is None or error > TOLD + SLACK):
+            wrong.append("worker %d heard of the loss after %s s, wanted %.1f" % (worker, error, TOLD))
+    return wrong, figures(seen)
+
+
+def killed(scene, options):
+    """A ps is killed: its sockets are closed, and whoever waits for it hears of that at once."""
+    scene.trained(time.time(), 20, 60)
+    t0 = time.time()
+    scene.tasks["ps", 1].kill()
+    wait_until(lambda: all(scene.errors(w, t0) for w in (0, 1)), 15, "both to hear of a ps that was killed")
+    told = [scene.errors(w, t0)[0]["t"] - t0 for w in (0, 1)]
+    scene.tasks["ps", 1].start()
+    t1 = time.time()
+    scene.trained(t1, 10, options.patience)
+    wrong = ["a worker heard of a closed socket after %.1f s, wanted 1" % max(told)] if max(told) > 1 + SLACK else []
+    return wrong, "told after %.2f s and %.2f s" % tuple(told)
+
+
+def bad_link(scene, options):
+    """1 Mbit/s and every fifth packet lost, for a while: slow, but nobody counts as lost."""
+    return calm(scene, options, lambda: scene.network.worsen(0.2, 1e6), lambda: scene.network.worsen(0, None), 2)
+
+
+def busy_machine(scene, options):
+    """More processes than cores want to run: nobody counts as lost."""
+    hogs = []
+
+    def worsen():
+        hogs.extend(subprocess.Popen([sys.executable, "-c", "while True: pass"]) for _ in range(15))
+
+    def ease():
+        for hog in hogs:
+            hog.kill()
+            hog.wait()
+    return calm(scene, options, worsen, ease, 10)
+
+
+def calm(scene, options, worsen, ease, least):
+    """Nobody may hear of a loss while it lasts, and everybody must make some steps."""
+    scene.trained(time.time(), 10, 60)
+    t0 = time.time()
+    try:
+        worsen()
+        time.sleep(options.calm)
+    finally:
+        ease()
+    errors = [e for w in (0, 1) for e in scene.errors(w, t0)]
+    steps = [len(scene.steps(w, t0)) for w in (0, 1)]
+    wrong = ["%s: %s" % (e["error"], e["text"][:200]) for e in errors[:3]]
+    wrong += ["worker %d made %d steps" % (w, n) for w, n in enumerate(steps) if n < least]
+    scene.trained(time.time(), 10, options.patience)
+    return wrong, "%d and %d steps in %d s" % (steps[0], steps[1], options.calm)
+
+
+def cutting(cut, hit):
+    def play(scene, options):
+        return cuts(scene, options, cut, hit)
+    play.__name__ = cut.__name__
+    return play
+
+
+SCENES = [cutting(both_ways, (0, 1)), cutting(to_ps, (0, 1)), cutting(to_workers, (0, 1)), cutting(one_ps, (0, 1)),
+          cutting(one_way_to_one_worker, (1,)), killed, bad_link, busy_machine]
+SHORT = [cutting(both_ways, (0, 1)), killed]
 
 
 def main():
     p = argparse.ArgumentParser(description=__doc__.split("\n")[0])
     p.add_argument("--server", required=True, help="the downpour program")
     p.add_argument("--work", required=True, help="folder for logs and traces")
-    p.add_argument("--short", action="store_true", help="one cluster, two cuts, within a minute")
-    p.add_argument("--only", help="cuts, by comma")
-    p.add_argument("--rounds", type=int, default=2, help="how often each cut strikes")
-    p.add_argument("--seconds", type=float, default=15, help="how long a cut lasts")
-    p.add_argument("--patience", type=float, default=30, help="seconds in which all must train again")
+    p.add_argument("--short", action="store_true", help="one cluster, one cut and one ps that is killed, within a minute")
+    p.add_argument("--only", help="scenes, by comma")
+    p.add_argument("--rounds", type=int, help="how often each strikes (3; 1 if short)")
+    p.add_argument("--seconds", type=float, help="how long a cut lasts (15; 8 if short)")
+    p.add_argument("--calm", type=float, default=60, help="how long a bad link or a busy machine lasts")
+    p.add_argument("--patience", type=float, help="seconds in which all must train again (30; 12 if short)")
     p.add_argument("--flag", action="append", default=[], help="more arguments of the tasks")
     p.add_argument("--client", action="append", default=[], help="more arguments of the clients")
     p.add_argument("--transport", choices=["auto", "grpc"], default="auto", help="how our tasks talk to each other")
     options = p.parse_args()
     options.work = os.path.abspath(options.work)
+    usual = (1, 8, 12) if options.short else (3, 15, 30)
+    options.rounds, options.seconds, options.patience = (
+        a if a is not None else b for a, b in zip((options.rounds, options.seconds, options.patience), usual))
     counts = [0, 0]
-    for cut in CUTS:
-        if options.only and cut.__name__ not in options.only.split(","):
-            continue
-        with Scene(options, cut.__name__, client=options.client) as scene:
-            for number in range(options.rounds):
-                try:
-                    seen = strike(scene, cut, options.seconds, options.patience)
-                except RuntimeError as e:
-                    counts[1] += 1
-                    print("FAIL %s/%d: %s" % (cut.__name__, number, e), flush=True)
-                    for line in scene.where():
-                        print("     " + re.sub(r"\n", "\n     ", line))
-                    break
-                counts[0] += 1
-                print("ok   %s/%d: %s" % (cut.__name__, number, figures(seen)), flush=True)
+    scenes = [s for s in (SHORT if options.short else SCENES) if not options.only or s.__name__ in options.only.split(",")]
+    try:
+        # Each in a cluster of its own, unless it must be quick.
+        for together in [scenes] if options.short else [[s] for s in scenes]:
+            play(options, together, counts)
+    except wires.NoNamespaces as e:
+        counts[1] += 1
+        print("FAIL %s" % e)
     print("cuts: %d passed, %d failed" % tuple(counts))
     sys.exit(1 if counts[1] else 0)
+
+
+def play(options, scenes, counts):
+    """Plays scenes in one cluster, until one fails."""
+    if not scenes:
+        return
+    with Scene(options, scenes[0].__name__, client=options.client) as scene:
+        for one in scenes:
+            for number in range(options.rounds):
+                try:
+                    wrong, said = one(scene, options)
+                except RuntimeError as e:
+                    wrong, said = [str(e)] + list(scene.where()), ""
+                counts[bool(wrong)] += 1
+                print("%-4s %s/%d %s" % ("FAIL" if wrong else "ok", one.__name__, number, said), flush=True)
+                for line in wrong:
+                    print("     " + re.sub(r"\n", "\n     ", line), flush=True)
+                if not said:
+                    return
 
 
 if __name__ == "__main__":

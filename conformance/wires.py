@@ -108,7 +108,7 @@ class Network:
 
     def __init__(self, count):
         self.hosts = []
-        self.cuts, self.loss, self.rate, self.queue = set(), 0.0, None, 256 << 10
+        self.cuts, self.loss, self.rate, self.queue = set(), 0.0, None, 48 << 10
         self.dropped = collections.Counter()
         self.random = random.Random(7)
         self.is_over = False

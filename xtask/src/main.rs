@@ -51,6 +51,8 @@ usage: cargo xtask <command>
   cluster [--only NAME] clusters that mix our tasks with TensorFlow's
   cluster --faults [--tf] [--short] [--only SCENE]
                         tasks that are killed, stopped or cut off, and come back; TensorFlow's figures
+  cluster --cuts [--short] [--only SCENE]
+                        networks that are cut, slow and lossy: hosts in network namespaces
   cluster --ending [--only NAME]
                         tasks that exit when the training is done, or when told
   cluster --order [--seed S] [--count N] [--only MIXTURE]

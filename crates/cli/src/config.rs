@@ -88,8 +88,24 @@ pub(crate) fn cluster(text: &str) -> Result<ClusterSpec> {
     }
 }
 
+/// Longest settings file: a cluster of a hundred thousand tasks fits.
+const MAX_FILE: u64 = 16 << 20;
+
 fn read(path: &Path) -> Result<String> {
-    std::fs::read_to_string(path).with_context(|| format!("cannot read '{}'", path.display()))
+    let name = path.display();
+    let file = std::fs::File::open(path).with_context(|| format!("cannot read '{name}'"))?;
+    let mut text = String::new();
+    let mut limited = std::io::Read::take(file, MAX_FILE + 1);
+    // A device may not be text, and never end.
+    std::io::Read::read_to_string(&mut limited, &mut text)
+        .with_context(|| format!("cannot read '{name}'"))?;
+    if text.len() as u64 > MAX_FILE {
+        bail!(
+            "'{name}' is longer than {} MiB, more than any settings need",
+            MAX_FILE >> 20
+        );
+    }
+    Ok(text)
 }
 
 /// A variable of the environment.

@@ -230,7 +230,7 @@ impl Runner for &Session {
 }
 
 impl Session {
-    /// Runs a step; the values of what it fetches, in order.
+    /// Runs a step; the values of what it fetches, in order, in memory of our own.
     pub fn execute(&self, run: &Run) -> Result<Vec<Tensor>> {
         if run.traced {
             return Ok(self.perform(run)?.values);
@@ -251,7 +251,7 @@ impl Session {
         });
         let limit = run.timeout.or(self.limit());
         let reply = wait_for_step(&*self.master, limited(limit, "the step", call))?;
-        Ok(reply.fetch)
+        Ok(reply.fetch.into_iter().map(Tensor::kept).collect())
     }
 
     /// Refuses what was fed wrongly; sends what was built since the last step.

@@ -144,7 +144,8 @@ pub(crate) async fn done(when: &WhenDone, worker: &Worker, peers: &Peers, gate: 
 
 /// Closes sessions whose clients are gone, for as long as it is polled.
 pub(crate) async fn end_leases(lease: Duration, master: &Master) {
-    let pause = (lease / 10).clamp(Duration::from_millis(20), Duration::from_secs(60));
+    // Sessions of clients that have left go sooner than their lease.
+    let pause = (lease / 10).clamp(Duration::from_millis(20), Duration::from_secs(2));
     let start = Instant::now();
     loop {
         tokio::time::sleep(pause).await;

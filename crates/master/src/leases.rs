@@ -2,7 +2,12 @@
 //! is handed in with the time, what to close comes out.
 //!
 //! A client may lose its connection and go on over another, so a session outlives its connection for
-//! as long as its lease says; being used renews it.
+//! as long as its lease says; being used renews it. A client whose process has ended goes on over none: its system closes
+//! the connection, soon after it was used. gRPC closes one too that nobody has used for half an hour, and a network
+//! that fails closes none. So a connection that was closed by its client shortly after a call ([`Presence::has_left`]) leaves its
+//! session [`LEFT`] to be used over another; if it is, the client lives, and its session has the whole lease from then on.
+//!
+//! [`Presence::has_left`]: downpour_net::Presence::has_left
 
 use std::collections::HashMap;
 use std::time::Duration;
@@ -16,7 +21,12 @@ pub(crate) struct Sight {
     pub(crate) uses: u64,
     /// Whether the connection it came over is there, or a call is under way.
     pub(crate) is_held: bool,
+    /// Whether its client has closed the connection it came over, soon after it used it.
+    pub(crate) has_left: bool,
 }
+
+/// How long a session of a client that has left waits for it to come back over another connection.
+pub(crate) const LEFT: Duration = Duration::from_secs(10);
 
 /// Sessions that may be left alone at once; beyond, the ones longest alone go, whatever their lease.
 /// Clients that restart often would otherwise fill the task's memory within one lease.
@@ -25,34 +35,69 @@ const MAX_ALONE: usize = 64;
 /// Since when each session has been left alone. Times are since any fixed moment.
 #[derive(Default)]
 pub(crate) struct Leases {
-    alone: HashMap<String, (u64, Duration)>,
+    alone: HashMap<String, Alone>,
+}
+
+#[derive(Clone, Copy)]
+struct Alone {
+    uses: u64,
+    since: Duration,
+    /// Whether it has been used since its connection ended.
+    came_back: bool,
 }
 
 impl Leases {
     /// Returns the sessions that have been left alone for `lease`, or of too many the longest.
     pub(crate) fn look(&mut self, now: Duration, lease: Duration, seen: &[Sight]) -> Vec<String> {
-        let mut alone = HashMap::new();
+        let mut alone: HashMap<String, Alone> = HashMap::new();
+        let mut held: HashMap<String, Alone> = HashMap::new();
         let mut over = Vec::new();
-        for session in seen.iter().filter(|s| !s.is_held) {
-            let since = match self.alone.get(&session.handle) {
-                Some((uses, since)) if *uses == session.uses => *since,
-                _ => now,
+        for session in seen {
+            if session.is_held {
+                // A call under way is a use over another connection, if its own is gone.
+                if let Some(known) = self.alone.get(&session.handle)
+                    && session.has_left
+                {
+                    let came_back = known.came_back || known.uses != session.uses;
+                    let (uses, since) = (session.uses, now);
+                    held.insert(
+                        session.handle.clone(),
+                        Alone {
+                            uses,
+                            since,
+                            came_back,
+                        },
+                    );
+                }
+                continue;
+            }
+            let known = self.alone.get(&session.handle).copied();
+            let state = match known {
+                Some(known) if known.uses == session.uses => known,
+                _ => Alone {
+                    uses: session.uses,
+                    since: now,
+                    came_back: known.is_some(),
+                },
             };
-            if now.saturating_sub(since) >= lease {
+            let has_left = session.has_left && !state.came_back;
+            let lease = if has_left { lease.min(LEFT) } else { lease };
+            if now.saturating_sub(state.since) >= lease {
                 over.push(session.handle.clone());
             }
-            alone.insert(session.handle.clone(), (session.uses, since));
+            alone.insert(session.handle.clone(), state);
         }
         let excess = (alone.len() - over.len()).saturating_sub(MAX_ALONE);
         if excess > 0 {
             let mut young: Vec<(Duration, &String)> = alone
                 .iter()
                 .filter(|(handle, _)| !over.contains(handle))
-                .map(|(handle, (_, since))| (*since, handle))
+                .map(|(handle, state)| (state.since, handle))
                 .collect();
             young.sort();
             over.extend(young.into_iter().take(excess).map(|(_, h)| h.clone()));
         }
+        alone.extend(held);
         self.alone = alone;
         over
     }
@@ -67,6 +112,7 @@ mod tests {
             handle: "s".into(),
             uses,
             is_held,
+            has_left: false,
         };
         let (now, lease) = (Duration::from_secs(seconds), Duration::from_secs(60));
         !leases.look(now, lease, &[seen]).is_empty()
@@ -82,6 +128,31 @@ mod tests {
     }
 
     #[test]
+    fn a_session_whose_client_has_left_ends_soon_unless_it_comes_back() {
+        let mut leases = Leases::default();
+        let (lease, at) = (Duration::from_secs(1000), Duration::from_secs);
+        let seen = |uses, is_held| {
+            [Sight {
+                handle: "s".into(),
+                uses,
+                is_held,
+                has_left: true,
+            }]
+        };
+        assert!(leases.look(at(0), lease, &seen(1, false)).is_empty());
+        assert!(leases.look(at(9), lease, &seen(1, false)).is_empty());
+        assert_eq!(leases.look(at(10), lease, &seen(1, false)), ["s"]);
+        // One that uses it over another connection has the whole lease, also after its calls.
+        let mut leases = Leases::default();
+        assert!(leases.look(at(0), lease, &seen(1, false)).is_empty());
+        assert!(leases.look(at(5), lease, &seen(2, false)).is_empty());
+        assert!(leases.look(at(6), lease, &seen(3, true)).is_empty());
+        assert!(leases.look(at(7), lease, &seen(3, false)).is_empty());
+        assert!(leases.look(at(900), lease, &seen(3, false)).is_empty());
+        assert_eq!(leases.look(at(1007), lease, &seen(3, false)), ["s"]);
+    }
+
+    #[test]
     fn of_too_many_the_longest_alone_end_early() {
         let mut leases = Leases::default();
         let (lease, mut seen) = (Duration::from_secs(1000), Vec::new());
@@ -90,6 +161,7 @@ mod tests {
                 handle: format!("{i:04}"),
                 uses: 1,
                 is_held: false,
+                has_left: false,
             });
             let over = leases.look(Duration::from_secs(i as u64), lease, &seen);
             let Some(first) = i.checked_sub(MAX_ALONE) else {

@@ -5,7 +5,7 @@ use crate::leases::{Leases, Sight};
 use crate::plans::Registered;
 use crate::registry::Registry;
 use crate::session::{Running, Session};
-use crate::stalls::Stalls;
+use crate::stalls::{Doing, Stalls};
 use crate::tasks::Tasks;
 use downpour_graph::{Code, DeviceName, Result, Status};
 use downpour_net::{
@@ -148,6 +148,7 @@ impl Master {
             (self.config.limits, self.config.random),
         )
         .await?;
+        let opening_is_watched = self.stalls.watch(Doing::Opening(handle.clone()));
         let session = Session::create(
             handle.clone(),
             tasks,
@@ -156,6 +157,7 @@ impl Master {
             self.config.limits,
         )
         .await?;
+        drop(opening_is_watched);
         let entry = Entry {
             session: Arc::new(session),
             budget: Arc::new(Mutex::new(meter.remaining())),
@@ -197,6 +199,7 @@ impl Master {
             .admit(request.request_id, "RunStep (Master)", detail)?;
         let session = self.session(&request.session_handle)?;
         if !request.partial_run_handle.is_empty() {
+            let _watched = self.stalls.watch(Doing::Fetching(session.clone()));
             return run_partial(&session, request).await;
         }
         let (names, feeds): (Vec<String>, Vec<Tensor>) = sorted_by_name(request.feed)?;
@@ -206,6 +209,7 @@ impl Master {
             targets: sorted(request.target),
         };
         let (in_use, found) = session.find(&key)?;
+        let watched = self.stalls.watch(Doing::Preparing(session.clone()));
         let plan = match found {
             Some(plan) => plan,
             // Compiling may take long; a step of a known graph must not pay for the hand-over.
@@ -215,7 +219,7 @@ impl Master {
         let trace = costs || traces(&request.options);
         let counted = self.steps.begin();
         let running = Session::start(in_use, &plan, self.step_id(), feeds, trace)?;
-        let watched = self.stalls.watch(&session, &plan);
+        watched.runs(&session, &plan);
         let end = finish(&session, running, request.options.timeout).await?;
         drop(watched);
         counted.succeeded();
@@ -253,7 +257,9 @@ impl Master {
             targets: sorted(request.target),
         };
         let in_use = session.begin()?;
+        let watched = self.stalls.watch(Doing::Preparing(session.clone()));
         let plan = session.register(key, &session.rendezvous_ends()).await?;
+        drop(watched);
         let step = session.start_partial(in_use, plan.clone(), self.step_id())?;
         Ok(PartialRunSetupResponse {
             partial_run_handle: session.partial.add(step, &plan),
@@ -282,6 +288,7 @@ impl Master {
             targets: options.target,
         };
         let _in_use = session.begin()?;
+        let _watched = self.stalls.watch(Doing::Preparing(session.clone()));
         let plan = session.register(key, &Endpoints::Positional).await?;
         let handle = session.add_callable(plan, options.run_options);
         Ok(MakeCallableResponse { handle })
@@ -308,7 +315,9 @@ impl Master {
         let trace = costs || traces(&options);
         let counted = self.steps.begin();
         let running = Session::start(session.begin()?, &plan, self.step_id(), request.feed, trace)?;
-        let watched = self.stalls.watch(&session, &plan);
+        let watched = self
+            .stalls
+            .watch(Doing::Running(session.clone(), plan.clone()));
         let end = finish(&session, running, options.timeout).await?;
         drop(watched);
         counted.succeeded();
@@ -419,6 +428,7 @@ impl Master {
             // Whoever works on a session holds it too.
             is_held: entry.client.as_ref().is_none_or(Presence::is_there)
                 || Arc::strong_count(&entry.session) > 1,
+            has_left: entry.client.as_ref().is_some_and(Presence::has_left),
         };
         let seen: Vec<Sight> = self.sessions.lock().iter().map(sight).collect();
         for handle in self.leases.lock().look(now, lease, &seen) {

@@ -1,5 +1,6 @@
-//! Steps that do not end: the log says what they wait for and which tasks of the cluster do not
-//! answer. In synchronous training a worker that is lost leaves all others waiting for its
+//! Calls that do not end: the log says what they wait for and which tasks of the cluster do not
+//! answer. Whatever a client can wait for is watched: the tasks of a session that is being opened, the graphs of a step
+//! that are being built, the step itself, a value of a partial run. In synchronous training a worker that is lost leaves all others waiting for its
 //! gradient, with nothing broken between them and the ps; only this tells why.
 //!
 //! A step costs an entry in a table; a task that looks at the table now and then does the rest,
@@ -12,7 +13,7 @@ use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 use std::time::Duration;
-use tracing::{info, warn};
+use tracing::warn;
 
 /// The steps under way.
 pub(crate) struct Stalls(Arc<Inner>);
@@ -33,16 +34,66 @@ struct Table {
 }
 
 struct Entry {
-    session: Arc<Session>,
-    plan: Arc<Registered>,
+    doing: Doing,
     /// How often it was looked at.
     looks: u32,
+}
+
+/// What a client waits for.
+#[derive(Clone)]
+pub(crate) enum Doing {
+    /// The tasks of a new session, by its handle.
+    Opening(String),
+    /// The graphs of a step, on their tasks.
+    Preparing(Arc<Session>),
+    Running(Arc<Session>, Arc<Registered>),
+    /// A value of a partial run.
+    Fetching(Arc<Session>),
+}
+
+impl Doing {
+    /// What has not happened `for` how long.
+    fn told(&self) -> (String, String) {
+        match self {
+            Doing::Opening(handle) => (
+                format!("session {handle} has not opened"),
+                "not every task has taken it".to_owned(),
+            ),
+            Doing::Preparing(session) => (
+                format!("a step of session {} has not begun", session.handle),
+                format!(
+                    "its graphs are being built on {}",
+                    listed(&session.tasks.names())
+                ),
+            ),
+            Doing::Running(session, plan) => (
+                format!("a step of session {} has not ended", session.handle),
+                waits(session, plan),
+            ),
+            Doing::Fetching(session) => (
+                format!(
+                    "a call of a partial run of session {} has not ended",
+                    session.handle
+                ),
+                format!("it may run on {}", listed(&session.tasks.names())),
+            ),
+        }
+    }
 }
 
 /// A step in the table, until it is dropped.
 pub(crate) struct Watched {
     inner: Arc<Inner>,
     number: u64,
+}
+
+impl Watched {
+    /// The graphs are there: the step runs.
+    pub(crate) fn runs(&self, session: &Arc<Session>, plan: &Arc<Registered>) {
+        if let Some(entry) = self.inner.table.lock().steps.get_mut(&self.number) {
+            entry.doing = Doing::Running(session.clone(), plan.clone());
+        }
+    }
 }
 
 impl Drop for Watched {
@@ -71,13 +122,9 @@ impl Stalls {
         }))
     }
 
-    /// Watches a step until the value is dropped.
-    pub(crate) fn watch(&self, session: &Arc<Session>, plan: &Arc<Registered>) -> Watched {
-        let entry = Entry {
-            session: session.clone(),
-            plan: plan.clone(),
-            looks: 0,
-        };
+    /// Watches a call until the value is dropped.
+    pub(crate) fn watch(&self, doing: Doing) -> Watched {
+        let entry = Entry { doing, looks: 0 };
         let mut table = self.0.table.lock();
         let number = table.next;
         table.next += 1;
@@ -109,7 +156,7 @@ impl Inner {
                 for entry in table.steps.values_mut() {
                     entry.looks += 1;
                     if entry.looks >= LOOKS && entry.looks.is_power_of_two() {
-                        late.push((entry.session.clone(), entry.plan.clone(), entry.looks));
+                        late.push((entry.doing.clone(), entry.looks));
                     }
                 }
             }
@@ -119,18 +166,13 @@ impl Inner {
                 continue;
             }
             let away = self.away().await;
-            for (session, plan, looks) in late {
+            for (doing, looks) in late {
                 let time = self.progress / LOOKS * looks;
-                let waits = waits(&session, &plan);
-                let handle = &session.handle;
+                let (what, waits) = doing.told();
                 if away.is_empty() {
-                    info!(
-                        "a step of session {handle} has not ended for {time:?}; {waits}; every task answers"
-                    );
+                    warn!("{what} for {time:?}; {waits}; every task answers");
                 } else {
-                    warn!(
-                        "a step of session {handle} has not ended for {time:?}; {waits}; no answer from {away}"
-                    );
+                    warn!("{what} for {time:?}; {waits}; no answer from {away}");
                 }
             }
         }

@@ -130,6 +130,13 @@ impl Tasks {
         full.split("/device:").next().unwrap_or(full)
     }
 
+    /// The same of all.
+    pub(crate) fn names(&self) -> Vec<String> {
+        (0..=self.others.len())
+            .map(|i| self.name(i).to_owned())
+            .collect()
+    }
+
     /// Names the task an error came from, as TensorFlow's master does.
     pub(crate) fn blame(&self, i: usize, e: Status) -> Status {
         Status {

@@ -19,7 +19,7 @@ use h2::{Ping, PingPong, RecvStream};
 use std::collections::HashMap;
 use std::pin::Pin;
 use std::sync::Arc;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 use tokio::net::TcpStream;
 use tonic::Status;
 use tonic::codegen::Service;
@@ -109,7 +109,7 @@ pub(crate) async fn serve(
     let Ok(Ok(mut connection)) = hello.await else {
         return;
     };
-    let alive = Alive::default();
+    let alive = Alive::new(Instant::now());
     let silence = silence(connection.ping_pong(), limits.keepalive);
     tokio::pin!(silence);
     let mut stopping = false;
@@ -117,12 +117,19 @@ pub(crate) async fn serve(
         tokio::select! {
             call = connection.accept() => match call {
                 Some(Ok((mut request, respond))) => {
+                    alive.used(Instant::now());
                     // Who asks, for services that want to know.
                     request.extensions_mut().insert(from.clone());
                     request.extensions_mut().insert(alive.presence());
                     tokio::spawn(answer(services.clone(), request, respond));
                 }
-                Some(Err(_)) | None => return,
+                Some(Err(e)) if !e.is_io() => return,
+                Some(Err(_)) | None => {
+                    if !stopping {
+                        alive.closed(Instant::now());
+                    }
+                    return;
+                }
             },
             // A server that is gone wants no more calls either.
             _ = stop.changed(), if !stopping => {

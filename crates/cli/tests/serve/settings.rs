@@ -145,6 +145,11 @@ fn files_that_are_wrong() {
         None,
         &format!("--config {path}: unknown key 'clutser'; did you mean 'cluster'?"),
     );
+    refused(
+        &["--config", "/dev/zero"],
+        None,
+        "--config: '/dev/zero' is longer than 16 MiB, more than any settings need",
+    );
     let twice = file("job = 'ps'\njob = 'ps'\n");
     let path = twice.path().to_str().unwrap();
     refused(

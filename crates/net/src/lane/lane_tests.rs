@@ -15,6 +15,9 @@ struct Heard {
     lost: Mutex<mpsc::Sender<String>>,
     runs: Mutex<mpsc::Sender<(Run, RunEnded)>>,
     stopped: Mutex<mpsc::Sender<Status>>,
+    failed: Mutex<mpsc::Sender<(u64, Status)>>,
+    /// Whether it is done with every step.
+    is_done: AtomicBool,
 }
 
 struct Ears {
@@ -23,6 +26,7 @@ struct Ears {
     lost: mpsc::Receiver<String>,
     runs: mpsc::Receiver<(Run, RunEnded)>,
     stopped: mpsc::Receiver<Status>,
+    failed: mpsc::Receiver<(u64, Status)>,
 }
 
 impl LaneHandler for Heard {
@@ -40,11 +44,17 @@ impl LaneHandler for Heard {
     fn offer(&self, step_id: u64, _: &str, offer: LaneOffer) {
         let _ = self.offers.lock().send((step_id, offer));
     }
-    fn lost(&self, peer: &str, _: &[u64], _: &Status) {
+    fn lost(&self, peer: &str, steps: &[u64], reason: &Status) {
+        for step in steps {
+            let _ = self.failed.lock().send((*step, reason.clone()));
+        }
         let _ = self.lost.lock().send(peer.to_owned());
     }
     fn state(&self, _: u64) -> StepState {
-        StepState::Running
+        match self.is_done.load(Ordering::Relaxed) {
+            true => StepState::Over,
+            false => StepState::Running,
+        }
     }
 }
 
@@ -54,7 +64,7 @@ struct End {
     peers: Peers,
     ears: Ears,
     gate: Arc<Gate>,
-    _handler: Arc<Heard>,
+    handler: Arc<Heard>,
     stop: tokio::sync::oneshot::Sender<()>,
     serving: tokio::task::JoinHandle<()>,
 }
@@ -96,12 +106,15 @@ fn end(
     let (lost, l) = mpsc::channel();
     let (runs, r) = mpsc::channel();
     let (stopped, s) = mpsc::channel();
+    let (failed, f) = mpsc::channel();
     let handler = Arc::new(Heard {
         tensors: Mutex::new(tensors),
         offers: Mutex::new(offers),
         lost: Mutex::new(lost),
         runs: Mutex::new(runs),
         stopped: Mutex::new(stopped),
+        failed: Mutex::new(failed),
+        is_done: AtomicBool::new(false),
     });
     let weak: Weak<Heard> = Arc::downgrade(&handler);
     lanes.handled_by(weak);
@@ -132,9 +145,10 @@ fn end(
             lost: l,
             runs: r,
             stopped: s,
+            failed: f,
         },
         gate,
-        _handler: handler,
+        handler,
         stop,
         serving,
     }
@@ -538,6 +552,87 @@ async fn a_wrong_task_or_life_is_refused_and_garbage_ends_the_lane() {
     assert_eq!(lost, "/job:worker/replica:0/task:3");
     // The one that behaves goes on.
     a.peers.open_lane(B, None).await.unwrap();
+    a.peers.push(1, &key(A, B), None).unwrap();
+    b.ears.tensors.recv_timeout(PATIENCE).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_that_is_lost_is_asked_after_and_fails_its_step() {
+    let limits = Limits {
+        silence: Duration::from_secs(1),
+        ..Limits::default()
+    };
+    let (a, b) = two(limits, true).await;
+    a.peers.open_lane(B, None).await.unwrap();
+    let wait = a.peers.await_pushed(7, &key(B, A)).unwrap();
+    // As long as its sender is at it, it may come.
+    assert!(a.ears.failed.recv_timeout(3 * limits.silence).is_err());
+    b.handler.is_done.store(true, Ordering::Relaxed);
+    let (step, reason) = a.ears.failed.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(step, 7);
+    assert!(reason.message.contains("lost on the way"), "{reason:?}");
+    assert!(wait.lost(&key(B, A)).is_some());
+    // The lane itself is fine.
+    a.peers.push(8, &key(A, B), None).unwrap();
+    b.ears.tensors.recv_timeout(PATIENCE).unwrap();
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_value_of_a_peer_that_never_comes_is_not_waited_for_for_ever() {
+    let limits = Limits {
+        silence: Duration::from_millis(300),
+        ..Limits::default()
+    };
+    let (a, _b) = two(limits, true).await;
+    a.peers.open_lane(B, None).await.unwrap();
+    let key = "/job:ps/replica:0/task:9/device:CPU:0;01;x;v;0:0";
+    let wait = a.peers.await_pushed(7, key).unwrap();
+    let (step, reason) = a.ears.failed.recv_timeout(PATIENCE).unwrap();
+    assert_eq!(step, 7);
+    assert!(reason.message.contains("has not connected"), "{reason:?}");
+    drop(wait);
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn signs_of_life_that_nobody_reads_do_not_pile_up() {
+    let (_a, b) = two(Limits::default(), true).await;
+    const MUTE: &str = "/job:worker/replica:0/task:3";
+    let address = b.peers.address(B).unwrap();
+    let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
+    hello::as_task(&mut socket, MUTE, B).await;
+    let ping = downpour_wire::lane::empty(downpour_wire::lane::Kind::Ping, 0);
+    let pings = ping.repeat(1000);
+    for _ in 0..1500 {
+        tokio::io::AsyncWriteExt::write_all(&mut socket, &pings)
+            .await
+            .unwrap();
+    }
+    let lane = b.lanes.to(MUTE).unwrap();
+    assert!(lane.unsent() <= 1, "{} wait", lane.unsent());
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn a_lane_whose_other_end_is_gone_is_not_used_again() {
+    let limits = Limits {
+        silence: Duration::from_secs(2),
+        ..Limits::default()
+    };
+    let (a, b) = two(limits, false).await;
+    a.peers.open_lane(B, None).await.unwrap();
+    let old = a.lanes.to(B).unwrap();
+    while b.lanes.to(A).is_none() {
+        tokio::task::yield_now().await;
+    }
+    // The other end has given it up, and this one does not hear of it: its driver looks elsewhere.
+    a.lanes.state.lock().all.clear();
+    a.lanes.version.fetch_add(1, Ordering::AcqRel);
+    b.lanes.silent(&b.lanes.to(A).unwrap());
+    assert!(b.peers.await_pushed(1, &key(A, B)).is_err());
+    // A call for a lane asks the old one first, gets no answer, and makes another.
+    tokio::time::sleep(limits.silence / 4).await;
+    a.peers.open_lane(B, None).await.unwrap();
+    assert!(!old.is_live());
+    assert!(b.peers.await_pushed(1, &key(A, B)).is_ok());
     a.peers.push(1, &key(A, B), None).unwrap();
     b.ears.tensors.recv_timeout(PATIENCE).unwrap();
 }
