@@ -9,9 +9,14 @@ use std::process::Command;
 /// Random calls of single ops instead of the cases.
 const RANDOM: &str = "--random";
 
-/// A sample of random calls that takes less than a minute, the same one every time.
+/// The first of a fixed run of random calls, as many as a minute has room for.
 pub(crate) fn random_sample() -> Result<String> {
-    run_counting(&[RANDOM, "--seed", "1", "--count", "400"].map(str::to_owned))
+    let sample = ["--seed", "1", "--count", "400", "--seconds", "50"];
+    let args: Vec<String> = std::iter::once(RANDOM)
+        .chain(sample)
+        .map(str::to_owned)
+        .collect();
+    run_counting(&args)
 }
 
 /// Runs the harness with `args` of its own; builds the server first unless another is named.
