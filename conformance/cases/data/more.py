@@ -69,6 +69,36 @@ def _(env):
     return out
 
 
+@script("GetOptions/merged")
+def _(env):
+    from google.protobuf import text_format
+    from tensorflow.core.framework import dataset_options_pb2
+    first, second = tf.data.Options(), tf.data.Options()
+    first.deterministic, first.experimental_optimization.map_fusion = False, True
+    second.deterministic, second.autotune.enabled = True, False
+    out = []
+    for build in (lambda: D.range(3), lambda: D.range(3).with_options(first), lambda: D.range(3).with_options(first).map(lambda x: x).with_options(second),
+                  lambda: D.zip((D.range(2).with_options(first), D.range(3).with_options(second))), lambda: D.zip((D.range(2).with_options(second), D.range(3).with_options(first)))):
+        with tf.Graph().as_default() as g:
+            got = raw.GetOptions(input_dataset=of(build()))
+            got = env.error(lambda: text_format.MessageToString(dataset_options_pb2.Options.FromString(env.session(g).run(got))))
+            out.append(got)
+    return out
+
+
+@script("CompressElement/there_and_back")
+def _(env):
+    out = []
+    with tf.Graph().as_default() as g:
+        packed = raw.CompressElement(components=[tf.constant([1, 2]), tf.constant([["a", ""], ["bc", "d"]]), tf.constant(True)])
+        sess = env.session(g)
+        for types in ([tf.int32, S, tf.bool], [L, S, tf.bool], [tf.int32]):
+            out.append(env.error(lambda: sess.run(raw.UncompressElement(compressed=packed, output_types=types, output_shapes=[None] * len(types)))))
+        inside = D.range(4).map(lambda x: raw.CompressElement(components=[x, x * 2])).map(lambda c: tuple(raw.UncompressElement(compressed=c, output_types=[L, L], output_shapes=[[], []])))
+        out.append(env.error(lambda: drained(env, of(inside), [L, L])))
+    return out
+
+
 @script("InitializeTableFromDataset/pairs")
 def _(env):
     with tf.Graph().as_default() as g:

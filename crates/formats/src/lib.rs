@@ -23,6 +23,7 @@ pub mod meta_graph;
 pub mod reader_state;
 pub mod record;
 pub mod resource_handle;
+pub mod snappy;
 pub mod storage;
 pub mod stream;
 pub mod summary;
