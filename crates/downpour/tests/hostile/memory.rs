@@ -443,3 +443,76 @@ async fn a_deadline_ends_a_kernel_half_way() {
         );
     }
 }
+
+/// The network thread of a task is one for all its clients.
+#[tokio::test(flavor = "multi_thread")]
+async fn a_long_kernel_keeps_nobody_waiting() {
+    let start = || Server::start(ServerConfig::local()).unwrap();
+    let server = tokio::task::spawn_blocking(start).await.unwrap();
+    let mut c = connect(server.address()).await;
+    let real = [("T", dtype(1))];
+    let nodes = vec![
+        fed("dims", 9),
+        fed("value", 1),
+        fill("filled", "dims", "value"),
+        fed("image", 1),
+        fed("size", 3),
+        node(
+            "resized",
+            "ResizeNearestNeighbor",
+            &["image", "size"],
+            &real,
+        ),
+        fed("column", 1),
+        fed("row", 1),
+        node("grid", "AddV2", &["column", "row"], &real),
+    ];
+    let session = create(&mut c, graph(nodes)).await.unwrap();
+    let huge = [
+        (
+            "filled",
+            vec![("dims:0", longs(&[100 << 20])), ("value:0", float(1.0))],
+        ),
+        (
+            "resized",
+            vec![
+                ("image:0", splat(&[1, 2, 2, 3])),
+                ("size:0", ints(&[5000, 5000])),
+            ],
+        ),
+        (
+            "grid",
+            vec![
+                ("column:0", splat(&[7000, 1])),
+                ("row:0", splat(&[1, 7000])),
+            ],
+        ),
+    ];
+    let nodes = vec![
+        placeholder("x"),
+        node("y", "AddV2", &["x", "x"], &[("T", dtype(1))]),
+    ];
+    let mut other = connect(server.address()).await;
+    let null = create(&mut other, graph(nodes)).await.unwrap();
+    for (name, feeds) in huge {
+        let (mut c, session) = (c.clone(), session.clone());
+        let long = tokio::spawn(async move {
+            let began = Instant::now();
+            target(&mut c, &session, &feeds, name).await.unwrap();
+            began.elapsed()
+        });
+        let mut steps = 0;
+        while !long.is_finished() {
+            let feeds = [("x:0", floats(&[1.5]))];
+            run(&mut other, &null, &feeds, &["y:0"]).await.unwrap();
+            steps += 1;
+        }
+        let took = long.await.unwrap();
+        // One or two when the long one holds the thread: before it begins, and when it has ended.
+        let enough = took < Duration::from_millis(50) || steps > 5;
+        assert!(enough, "{name}: {steps} steps in {took:?}");
+    }
+    tokio::task::spawn_blocking(move || drop(server))
+        .await
+        .unwrap();
+}
