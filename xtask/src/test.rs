@@ -42,6 +42,10 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         report.step("faults", || {
             cluster::run(&["--faults".to_owned(), "--short".to_owned()])
         });
+        report.step("cuts", || {
+            let short = ["--cuts", "--short"].map(str::to_owned);
+            cluster::run(if is_all { &short[..1] } else { &short })
+        });
         report.step("ending", || cluster::run(&["--ending".to_owned()]));
         report.step("programs", || programs::run(&["--short".to_owned()]));
         report.step("conformance", || conformance::run_counting(&[]));
