@@ -6,7 +6,7 @@
 //! called at once, or one has given a lane up (silence, a cut network) and called again while the other still
 //! holds the old one. Three rules keep the two ends together:
 //!
-//! - **Which is used.** Of several live lanes both ends use the one that the task with the smaller name has called for.
+//! - **Which is used.** Of several live lanes both ends use the one that the task with the greater name has called for.
 //! - **What a call says.** A task calls only when it has no lane. So a call says that every lane before it is dead at the
 //!   caller's end: those it has called for itself, by their numbers, and those of the other's that it had taken, by the
 //!   highest number of them. The other end lets go of exactly those, and takes no lane that comes late.
@@ -206,7 +206,7 @@ impl<L: Clone> Table<L> {
 
     /// Of several, the one that both ends choose.
     fn chosen<'a>(&self, peer: &'a Peer<L>) -> Option<&'a Held<L>> {
-        let own_first = self.own < peer.name;
+        let own_first = self.own > peer.name;
         peer.lanes
             .iter()
             .max_by_key(|l| (l.is_own == own_first, l.number))
