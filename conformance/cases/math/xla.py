@@ -101,3 +101,12 @@ for t in (tf.float32, tf.float64):
     for shape in [(2, 3), (4, 3), (3, 3)]:
         case("XlaSvd/%s_%s" % (short(t), shape), lambda t=t, s=shape: list(any_op(
             "XlaSvd", a=inp(rnd(s, t), t, s), max_iter=100, epsilon=1e-8, precision_config="")), post=lambda v: [np.abs(x) for x in v], **few)
+
+
+def launched(op, **more):
+    x = inp(rnd((2, 3)), tf.float32, (2, 3))
+    return list(any_op(op, args=[x, inp(2.0, tf.float32, ())], Tresults=[tf.float32, tf.float32], function=function(lambda a, b: (a * b, a + b), tf.float32, tf.float32), **more))
+
+
+case("XlaLaunch/two", lambda: launched("XlaLaunch", constants=[], Tconstants=[], resources=[]))
+case("XlaLaunchV2/two", lambda: launched("XlaLaunchV2", constants=[], resources=[]))

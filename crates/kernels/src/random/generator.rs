@@ -20,18 +20,6 @@ pub(super) fn register(r: &mut Registry) {
     r.add_typed("StatefulStandardNormalV2", &[("dtype", FLOATS)], |b| {
         floats(b, Floats::Normal)
     });
-    // The first version, whose state says which algorithm it is of: only Philox's has one here.
-    r.add_typed("StatefulStandardNormal", &[("dtype", FLOATS)], |b| {
-        let dtype = b.attrs().dtype("dtype")?;
-        Built::costly(move |ctx| {
-            let shape = shape_arg(ctx.input(1)?)?;
-            ctx.check_alloc(dtype, &shape)?;
-            let philox = take(ctx, shape.num_elements())?;
-            let out = draw(ctx, Floats::Normal, dtype, &shape, || philox)?;
-            ctx.set_output(0, out);
-            Ok(())
-        })
-    });
     r.add_typed("StatefulTruncatedNormal", &[("dtype", FLOATS)], |b| {
         floats(b, Floats::Truncated)
     });
