@@ -1,30 +1,50 @@
 //! Bessel functions of orders 0 and 1, modified and not.
 
 use super::binary::no_code;
+use super::fit::Fit;
 use super::tables::{NO_BFLOAT, pick1};
 use super::unary::elementwise;
 use downpour_graph::Result;
 use downpour_runtime::{Built, KernelBuilder, Registry};
 use std::f64::consts::PI;
+use std::sync::LazyLock;
+
+/// Fits of what oscillates end where a polynomial no longer follows.
+const OSCILLATES: i32 = 3;
+
+static I0E: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| scaled_i(0.0, x), -8, 8));
+static I1E: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| scaled_i(1.0, x), -8, 8));
+static K0E: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| scaled_k(0.0, x), -8, 8));
+static K1E: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| scaled_k(1.0, x), -8, 8));
+static J0: LazyLock<Fit> = LazyLock::new(|| Fit::new(libm::j0, -8, OSCILLATES));
+static J1: LazyLock<Fit> = LazyLock::new(|| Fit::new(libm::j1, -8, OSCILLATES));
+static Y0: LazyLock<Fit> = LazyLock::new(|| Fit::new(libm::y0, -8, OSCILLATES));
+static Y1: LazyLock<Fit> = LazyLock::new(|| Fit::new(libm::y1, -8, OSCILLATES));
 
 pub(crate) fn register(r: &mut Registry) {
     let t = [("T", NO_BFLOAT)];
-    r.add_typed("BesselI0e", &t, |b| built(b, |x| scaled_i(0.0, x)));
-    r.add_typed("BesselI1e", &t, |b| built(b, |x| scaled_i(1.0, x)));
+    r.add_typed("BesselI0e", &t, |b| built(b, |x| I0E.at(x.abs())));
+    r.add_typed("BesselI1e", &t, |b| built(b, |x| odd(&I1E, x)));
     r.add_typed("BesselI0", &t, |b| {
-        built(b, |x| scaled_i(0.0, x) * x.abs().exp())
+        built(b, |x| I0E.at(x.abs()) * x.abs().exp())
     });
     r.add_typed("BesselI1", &t, |b| {
-        built(b, |x| scaled_i(1.0, x) * x.abs().exp())
+        built(b, |x| odd(&I1E, x) * x.abs().exp())
     });
-    r.add_typed("BesselK0e", &t, |b| built(b, |x| scaled_k(0.0, x)));
-    r.add_typed("BesselK1e", &t, |b| built(b, |x| scaled_k(1.0, x)));
-    r.add_typed("BesselK0", &t, |b| built(b, |x| unscaled_k(0.0, x)));
-    r.add_typed("BesselK1", &t, |b| built(b, |x| unscaled_k(1.0, x)));
-    r.add_typed("BesselJ0", &t, |b| built(b, libm::j0));
-    r.add_typed("BesselJ1", &t, |b| built(b, libm::j1));
-    r.add_typed("BesselY0", &t, |b| built(b, libm::y0));
-    r.add_typed("BesselY1", &t, |b| built(b, libm::y1));
+    r.add_typed("BesselK0e", &t, |b| built(b, |x| K0E.at(x)));
+    r.add_typed("BesselK1e", &t, |b| built(b, |x| K1E.at(x)));
+    r.add_typed("BesselK0", &t, |b| built(b, |x| unscaled(K0E.at(x), x)));
+    r.add_typed("BesselK1", &t, |b| built(b, |x| unscaled(K1E.at(x), x)));
+    r.add_typed("BesselJ0", &t, |b| built(b, |x| J0.at(x.abs())));
+    r.add_typed("BesselJ1", &t, |b| built(b, |x| odd(&J1, x)));
+    r.add_typed("BesselY0", &t, |b| built(b, |x| Y0.at(x)));
+    r.add_typed("BesselY1", &t, |b| built(b, |x| Y1.at(x)));
+}
+
+/// An odd function from its fit.
+fn odd(fit: &Fit, x: f64) -> f64 {
+    let value = fit.at(x.abs());
+    if x < 0.0 { -value } else { value }
 }
 
 fn built(b: &KernelBuilder<'_>, f: fn(f64) -> f64) -> Result<Built> {
@@ -95,8 +115,8 @@ fn scaled_k(order: f64, x: f64) -> f64 {
     h * (0.5 * f(0.0) + inner)
 }
 
-fn unscaled_k(order: f64, x: f64) -> f64 {
-    let scaled = scaled_k(order, x);
+/// K(x) from e^x K(x).
+fn unscaled(scaled: f64, x: f64) -> f64 {
     if scaled.is_finite() {
         scaled * (-x).exp()
     } else {
@@ -127,12 +147,39 @@ mod tests {
         near(scaled_k(0.0, 5.0), 0.5478075643135191);
         near(scaled_k(0.0, 500.0), 0.05603591541723452);
         near(scaled_k(0.0, 1e-10), 23.141782447913045);
-        near(unscaled_k(1.0, 2.0), 0.13986588181652243);
-        near(unscaled_k(1.0, 1e-5), 99_999.999_939_355_71);
+        near(unscaled(scaled_k(1.0, 2.0), 2.0), 0.13986588181652243);
+        near(unscaled(scaled_k(1.0, 1e-5), 1e-5), 99_999.999_939_355_71);
         assert_eq!((scaled_i(0.0, 0.0), scaled_i(1.0, 0.0)), (1.0, 0.0));
         assert_eq!(
-            (scaled_k(0.0, 0.0), unscaled_k(1.0, -1.0)),
+            (scaled_k(0.0, 0.0), unscaled(K1E.at(-1.0), -1.0)),
             (f64::INFINITY, f64::INFINITY)
         );
+    }
+
+    #[test]
+    fn fits_agree_with_their_definitions() {
+        let pairs: [(&Fit, fn(f64) -> f64); 8] = [
+            (&I0E, |x| scaled_i(0.0, x)),
+            (&I1E, |x| scaled_i(1.0, x)),
+            (&K0E, |x| scaled_k(0.0, x)),
+            (&K1E, |x| scaled_k(1.0, x)),
+            (&J0, libm::j0),
+            (&J1, libm::j1),
+            (&Y0, libm::y0),
+            (&Y1, libm::y1),
+        ];
+        for (i, (fit, exact)) in pairs.iter().enumerate() {
+            for k in 0..400 {
+                let x = 2f64.powf(f64::from(k) / 20.0 - 10.0);
+                let (got, want) = (fit.at(x), exact(x));
+                // What oscillates passes zero, where nothing is relative.
+                let size = if i < 4 {
+                    want.abs()
+                } else {
+                    want.abs().max(1.0)
+                };
+                assert!((got - want).abs() <= 1e-12 * size, "{i} {x}: {got} {want}");
+            }
+        }
     }
 }

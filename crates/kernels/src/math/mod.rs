@@ -15,6 +15,7 @@ mod convert;
 mod drive;
 mod elementwise;
 mod fft;
+mod fit;
 pub(crate) mod functions;
 mod gamma;
 mod grad;
