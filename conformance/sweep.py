@@ -7,6 +7,7 @@ shortest round counts, because others' work on the machine only ever makes a rou
   cargo xtask sweep                       every op and graph, to docs/sweep.md
   cargo xtask sweep --op 'Matrix*'        some ops, to the screen
   cargo xtask sweep --graphs              the graphs alone
+  cargo xtask sweep --refine              what the last run found slow, once more (when the machine was busy)
   cargo xtask sweep --quick               does it still run: a few rows, no judgement of time
 """
 import argparse
@@ -43,6 +44,7 @@ def arguments():
     p.add_argument("--seconds", type=float, default=0.3, help="time to measure each row, both sides together")
     p.add_argument("--page", metavar="FILE", help="write the table there (markdown)")
     p.add_argument("--again", type=float, default=0.9, help="measure rows below this ratio once more, three times as long")
+    p.add_argument("--refine", action="store_true", help="measure the rows that the last run found below --again once more, keep the least of both")
     p.add_argument("--list", action="store_true", help="name the rows, run nothing")
     return p.parse_args()
 
@@ -140,7 +142,7 @@ def rows_of(options, probe):
     if not options.graphs:
         sizes = [options.size] if options.size else SIZES
         yield from sweep_ops.rows(chosen, sizes, COPIES, probe, quick=options.quick)
-    if not options.ops and not (options.op and not options.graphs):
+    if not options.ops and (options.refine or options.graphs or not options.op):
         named = sweep_graphs.rows()
         if options.quick:
             named = [r for r in named if r.name in sweep_graphs.QUICK]
@@ -245,8 +247,19 @@ def main():
         return None
 
     load, start = [], time.time()
+    before = {}
+    if options.refine:
+        with open(os.path.join(work, "sweep.json")) as f:
+            last = json.load(f)
+        before = {(r["kind"], r["name"], r["dtype"], r["size"]): r for r in last["results"]}
+        failures, load = last["failures"], last.get("load", [])
+        slow = {r["name"] for r in before.values() if ratio(r) < options.again}
+        # The patterns are names here: an op that is not slow is not even built.
+        options.op = [n.replace("[", "[[]") for n in slow & set(options.op or slow)]
     try:
-        for row in rows_of(options, probe):
+        for row in rows_of(options, probe) if not options.refine or options.op else ():
+            if options.refine and (key(row) not in before or ratio(before[key(row)]) >= options.again):
+                continue
             result = attempt(row, seconds)
             if result and ratio(result) < options.again and not options.quick:
                 second = attempt(row, 3 * seconds)
@@ -254,15 +267,18 @@ def main():
                     result.update(tf=min(result["tf"], second["tf"]), ours=min(result["ours"], second["ours"]))
             load.append(os.getloadavg()[0])
             if result:
+                old = before.pop(key(row), result)
+                result.update({side: min(result[side], old[side]) for side in ("tf", "ours")})
                 results.append(result)
                 show(result)
             row.forget()
             with open(os.path.join(work, "sweep.json.tmp"), "w") as f:
-                json.dump(dict(results=results, failures=failures, machine=machine()), f, indent=0)
+                json.dump(dict(results=results + list(before.values()), failures=failures, machine=machine(), load=load), f, indent=0)
             os.replace(os.path.join(work, "sweep.json.tmp"), os.path.join(work, "sweep.json"))
     finally:
         for side in sides:
             side.server.stop()
+    results += before.values()
     refused = sorted({f["name"] for f in failures if f["side"] != "ours"} - {r["name"] for r in results})
     if refused:
         print("not measured (TensorFlow itself does not run them as asked): %s" % ", ".join(refused))

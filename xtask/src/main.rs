@@ -80,7 +80,7 @@ usage: cargo xtask <command>
   bench --page          renews the tables of docs/performance.md from what was measured last
   bench --scaling [PART]
                         cost as workers, variables and tables grow, to docs/scaling.md
-  sweep [--op GLOB] [--graphs] [--quick]
+  sweep [--op GLOB] [--graphs] [--refine] [--quick]
                         every op and sixty graphs beside TensorFlow's server; a whole one renews docs/sweep.md
   fuzz [--seconds N] [--target NAME]
                         every decoder's fuzz target, for a bounded time each

@@ -2,34 +2,48 @@
 //! phase is larger than its last digit the answers are TensorFlow's, right or not.
 
 use super::binary::no_code;
+use super::fit::Fit;
 use super::tables::{NO_BFLOAT, pick1};
 use super::unary::elementwise;
 use downpour_graph::Result;
 use downpour_runtime::{Built, KernelBuilder, Registry};
 use std::f64::consts::{FRAC_PI_4, PI};
+use std::sync::LazyLock;
+
+/// Fits of what oscillates end where a polynomial no longer follows.
+const OSCILLATES: i32 = 3;
+
+static I0E: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| scaled_i(0.0, x), -8, 8));
+static I1E: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| scaled_i(1.0, x), -8, 8));
+static K0E: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| scaled_k(0.0, x), -8, 8));
+static K1E: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| scaled_k(1.0, x), -8, 8));
+static J0: LazyLock<Fit> = LazyLock::new(|| Fit::new(libm::j0, -8, OSCILLATES));
+static J1: LazyLock<Fit> = LazyLock::new(|| Fit::new(libm::j1, -8, OSCILLATES));
+static Y0: LazyLock<Fit> = LazyLock::new(|| Fit::new(libm::y0, -8, OSCILLATES));
+static Y1: LazyLock<Fit> = LazyLock::new(|| Fit::new(libm::y1, -8, OSCILLATES));
 
 pub(crate) fn register(r: &mut Registry) {
     let t = [("T", NO_BFLOAT)];
     r.add_typed("BesselI0e", &t, |b| {
-        built(b, |x| scaled_i(0.0, x.into()) as f32, |x| scaled_i(0.0, x))
+        built(b, |x| fitted_i(0.0, x.into()) as f32, |x| fitted_i(0.0, x))
     });
     r.add_typed("BesselI1e", &t, |b| {
-        built(b, |x| scaled_i(1.0, x.into()) as f32, |x| scaled_i(1.0, x))
+        built(b, |x| fitted_i(1.0, x.into()) as f32, |x| fitted_i(1.0, x))
     });
     // The exponential is the type's own: it overflows before the product would.
     r.add_typed("BesselI0", &t, |b| {
-        let single = |x: f32| scaled_i(0.0, x.into()) as f32 * x.abs().exp();
-        built(b, single, |x| scaled_i(0.0, x) * x.abs().exp())
+        let single = |x: f32| fitted_i(0.0, x.into()) as f32 * x.abs().exp();
+        built(b, single, |x| fitted_i(0.0, x) * x.abs().exp())
     });
     r.add_typed("BesselI1", &t, |b| {
-        let single = |x: f32| scaled_i(1.0, x.into()) as f32 * x.abs().exp();
-        built(b, single, |x| scaled_i(1.0, x) * x.abs().exp())
+        let single = |x: f32| fitted_i(1.0, x.into()) as f32 * x.abs().exp();
+        built(b, single, |x| fitted_i(1.0, x) * x.abs().exp())
     });
     r.add_typed("BesselK0e", &t, |b| {
-        built(b, |x| scaled_k(0.0, normal(x)) as f32, |x| scaled_k(0.0, x))
+        built(b, |x| fitted_k(0.0, normal(x)) as f32, |x| fitted_k(0.0, x))
     });
     r.add_typed("BesselK1e", &t, |b| {
-        built(b, |x| scaled_k(1.0, normal(x)) as f32, |x| scaled_k(1.0, x))
+        built(b, |x| fitted_k(1.0, normal(x)) as f32, |x| fitted_k(1.0, x))
     });
     r.add_typed("BesselK0", &t, |b| {
         built(
@@ -57,6 +71,33 @@ pub(crate) fn register(r: &mut Registry) {
     r.add_typed("BesselY1", &t, |b| {
         built(b, |x| single_y(1.0, x), |x| double_y(1.0, x))
     });
+}
+
+/// The fit of an even (order 0) or odd (order 1) function.
+fn mirrored(fits: [&Fit; 2], order: f64, x: f64) -> f64 {
+    if order == 0.0 {
+        return fits[0].at(x.abs());
+    }
+    let value = fits[1].at(x.abs());
+    if x < 0.0 { -value } else { value }
+}
+
+/// [`scaled_i`], quickly.
+fn fitted_i(order: f64, x: f64) -> f64 {
+    mirrored([&I0E, &I1E], order, x)
+}
+
+/// [`scaled_k`], quickly.
+fn fitted_k(order: f64, x: f64) -> f64 {
+    if order == 0.0 { &K0E } else { &K1E }.at(x)
+}
+
+fn fitted_j(order: f64, x: f64) -> f64 {
+    mirrored([&J0, &J1], order, x)
+}
+
+fn fitted_y(order: f64, x: f64) -> f64 {
+    if order == 0.0 { &Y0 } else { &Y1 }.at(x)
 }
 
 fn built(b: &KernelBuilder<'_>, single: fn(f32) -> f32, double: fn(f64) -> f64) -> Result<Built> {
@@ -101,8 +142,7 @@ fn double_wave(order: f64, x: f64) -> (f64, f64, f64) {
 fn single_j(order: f64, x: f32) -> f32 {
     let a = x.abs();
     let j = if a < SINGLE_WAVE || a.is_nan() {
-        let j = if order == 0.0 { libm::j0 } else { libm::j1 };
-        return j(x.into()) as f32;
+        return fitted_j(order, x.into()) as f32;
     } else {
         let (modulus, phase) = single_wave(order, a);
         modulus * phase.cos()
@@ -113,11 +153,7 @@ fn single_j(order: f64, x: f32) -> f32 {
 fn double_j(order: f64, x: f64) -> f64 {
     let a = x.abs();
     if a < DOUBLE_WAVE || a.is_nan() {
-        return if order == 0.0 {
-            libm::j0(x)
-        } else {
-            libm::j1(x)
-        };
+        return fitted_j(order, x);
     }
     let (modulus, phase, late) = double_wave(order, a);
     let j = modulus * (phase.cos() * late.cos() - phase.sin() * late.sin());
@@ -130,8 +166,7 @@ fn single_y(order: f64, x: f32) -> f32 {
     } else if normal(x) <= 0.0 {
         f32::NEG_INFINITY
     } else if x < SINGLE_WAVE || x.is_nan() {
-        let y = if order == 0.0 { libm::y0 } else { libm::y1 };
-        y(x.into()) as f32
+        fitted_y(order, x.into()) as f32
     } else {
         let (modulus, phase) = single_wave(order, x);
         (modulus * phase.sin()) as f32
@@ -142,11 +177,7 @@ fn double_y(order: f64, x: f64) -> f64 {
     if x <= 0.0 || x.is_subnormal() {
         f64::NEG_INFINITY
     } else if x < DOUBLE_WAVE || x.is_nan() {
-        if order == 0.0 {
-            libm::y0(x)
-        } else {
-            libm::y1(x)
-        }
+        fitted_y(order, x)
     } else {
         let (modulus, phase, late) = double_wave(order, x);
         modulus * (phase.sin() * late.cos() + phase.cos() * late.sin())
@@ -229,7 +260,7 @@ fn scaled_k(order: f64, x: f64) -> f64 {
 }
 
 fn unscaled_k(order: f64, x: f64) -> f64 {
-    let scaled = scaled_k(order, x);
+    let scaled = fitted_k(order, x);
     if scaled.is_finite() {
         scaled * (-x).exp()
     } else {
@@ -287,5 +318,32 @@ mod tests {
         assert!(double_j(0.0, f64::INFINITY).is_nan() && single_y(1.0, 0.0).is_nan());
         assert_eq!(single_y(0.0, -1.0), f32::NEG_INFINITY);
         assert_eq!(double_y(1.0, 0.0), f64::NEG_INFINITY);
+    }
+
+    #[test]
+    fn fits_agree_with_their_definitions() {
+        let pairs: [(&Fit, fn(f64) -> f64); 8] = [
+            (&I0E, |x| scaled_i(0.0, x)),
+            (&I1E, |x| scaled_i(1.0, x)),
+            (&K0E, |x| scaled_k(0.0, x)),
+            (&K1E, |x| scaled_k(1.0, x)),
+            (&J0, libm::j0),
+            (&J1, libm::j1),
+            (&Y0, libm::y0),
+            (&Y1, libm::y1),
+        ];
+        for (i, (fit, exact)) in pairs.iter().enumerate() {
+            for k in 0..400 {
+                let x = 2f64.powf(f64::from(k) / 20.0 - 10.0);
+                let (got, want) = (fit.at(x), exact(x));
+                // What oscillates passes zero, where nothing is relative.
+                let size = if i < 4 {
+                    want.abs()
+                } else {
+                    want.abs().max(1.0)
+                };
+                assert!((got - want).abs() <= 1e-12 * size, "{i} {x}: {got} {want}");
+            }
+        }
     }
 }

@@ -1,6 +1,7 @@
 //! Functions defined by integrals: `Dawsn`, `Expint`, `FresnelCos`, `FresnelSin`, `Spence`.
 
 use super::binary::no_code;
+use super::fit::Fit;
 use super::tables::pick1;
 use super::unary::elementwise;
 use downpour_graph::Result;
@@ -8,15 +9,30 @@ use downpour_runtime::{Built, KernelBuilder, Registry};
 use downpour_tensor::DType;
 use num_complex::Complex64;
 use std::f64::consts::{FRAC_PI_2, PI};
+use std::sync::LazyLock;
 
 pub(crate) fn register(r: &mut Registry) {
     const TYPES: &[DType] = &[DType::Float, DType::Double];
     let t = [("T", TYPES)];
-    r.add_typed("Dawsn", &t, |b| built(b, dawson));
-    r.add_typed("Expint", &t, |b| built(b, exponential_integral));
-    r.add_typed("FresnelCos", &t, |b| built(b, |x| fresnel(x).re));
-    r.add_typed("FresnelSin", &t, |b| built(b, |x| fresnel(x).im));
-    r.add_typed("Spence", &t, |b| built(b, spence));
+    r.add_typed("Dawsn", &t, |b| built(b, |x| odd(&DAWSON, x)));
+    r.add_typed("Expint", &t, |b| built(b, |x| EXPONENTIAL.at(x)));
+    r.add_typed("FresnelCos", &t, |b| built(b, |x| odd(&FRESNEL_COS, x)));
+    r.add_typed("FresnelSin", &t, |b| built(b, |x| odd(&FRESNEL_SIN, x)));
+    r.add_typed("Spence", &t, |b| built(b, |x| SPENCE.at(x)));
+}
+
+static DAWSON: LazyLock<Fit> = LazyLock::new(|| Fit::new(dawson, -8, 8));
+// Up to where its growth is too much for a polynomial.
+static EXPONENTIAL: LazyLock<Fit> = LazyLock::new(|| Fit::new(exponential_integral, -8, 4));
+// Up to where they turn too quickly.
+static FRESNEL_COS: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| fresnel(x).re, -4, 2));
+static FRESNEL_SIN: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| fresnel(x).im, -4, 2));
+static SPENCE: LazyLock<Fit> = LazyLock::new(|| Fit::new(spence, -8, 8));
+
+/// An odd function from its fit.
+fn odd(fit: &Fit, x: f64) -> f64 {
+    let value = fit.at(x.abs());
+    if x.is_sign_negative() { -value } else { value }
 }
 
 fn built(b: &KernelBuilder<'_>, f: fn(f64) -> f64) -> Result<Built> {
@@ -176,5 +192,24 @@ mod tests {
         close(spence(2.0), -PI * PI / 12.0);
         close(spence(0.5), PI * PI / 12.0 - 0.5 * 2f64.ln() * 2f64.ln());
         assert!(exponential_integral(-1.0).is_nan() && spence(-0.1).is_nan());
+    }
+
+    #[test]
+    fn fits_agree_with_their_definitions() {
+        let pairs: [(&Fit, fn(f64) -> f64); 5] = [
+            (&DAWSON, dawson),
+            (&EXPONENTIAL, exponential_integral),
+            (&FRESNEL_COS, |x| fresnel(x).re),
+            (&FRESNEL_SIN, |x| fresnel(x).im),
+            (&SPENCE, spence),
+        ];
+        for (i, (fit, exact)) in pairs.iter().enumerate() {
+            for k in 0..400 {
+                let x = 2f64.powf(f64::from(k) / 20.0 - 10.0);
+                let (got, want) = (fit.at(x), exact(x));
+                let far = (got - want).abs() / want.abs().max(1e-3);
+                assert!(far <= 1e-10, "{i} {x}: {got} {want}");
+            }
+        }
     }
 }

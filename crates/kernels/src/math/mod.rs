@@ -16,6 +16,7 @@ mod convert;
 mod drive;
 mod elementwise;
 pub(crate) mod fft;
+mod fit;
 pub(crate) mod functions;
 mod gamma;
 mod grad;

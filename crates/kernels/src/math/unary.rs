@@ -4,6 +4,7 @@ use super::arcs::{Acos, Asin, Atan, Atanh, Cosh, Erfc};
 use super::binary::no_code;
 use super::drive::map;
 use super::elementwise::{Unary, plain};
+use super::fit::Fit;
 use super::functions::{Erf, Exp, Expm1, Log, Log1p, Sigmoid, Tanh};
 use super::tables::{FIELDS, NO_BFLOAT, WIDE, pick1};
 use super::{special, trig};
@@ -13,6 +14,7 @@ use downpour_runtime::{Built, KernelBuilder, Registry};
 use downpour_tensor::DType::{self, *};
 use num_complex::Complex;
 use num_traits::{Float, One, Zero};
+use std::sync::LazyLock;
 
 const SIGNED: &[DType] = &[BFloat16, Half, Float, Double, Int8, Int16, Int32, Int64];
 const SIGNED_FIELDS: &[DType] = &[
@@ -270,14 +272,34 @@ fn erfc(t: DType) -> Option<Box<dyn Unary>> {
     pick1!(t; function => Erfc; double => libm::erfc)
 }
 
+static ERFINV: LazyLock<Fit> = LazyLock::new(|| Fit::new(special::erfinv, -8, -1));
+static ERFCINV: LazyLock<Fit> = LazyLock::new(|| Fit::new(|w| special::erfinv(1.0 - w), -24, -1));
+static NDTRI: LazyLock<Fit> = LazyLock::new(|| Fit::new(special::ndtri, -24, -1));
+static DIGAMMA: LazyLock<Fit> = LazyLock::new(|| Fit::new(special::digamma, -8, 8));
+
 fn erfinv(t: DType) -> Option<Box<dyn Unary>> {
-    let float = |x: f32| special::erfinv(x.into()) as f32;
-    pick1!(t; float => float; double => special::erfinv)
+    fn double(x: f64) -> f64 {
+        let a = x.abs();
+        // Towards 1 by the distance from it, on whose scale it changes.
+        let value = if a <= 0.5 {
+            ERFINV.at(a)
+        } else {
+            ERFCINV.at(1.0 - a)
+        };
+        value.copysign(x)
+    }
+    pick1!(t; float => |x: f32| double(x.into()) as f32; double => double)
 }
 
 fn ndtri(t: DType) -> Option<Box<dyn Unary>> {
-    let float = |x: f32| special::ndtri(x.into()) as f32;
-    pick1!(t; float => float; double => special::ndtri)
+    fn double(p: f64) -> f64 {
+        if p <= 0.5 {
+            NDTRI.at(p)
+        } else {
+            -NDTRI.at(1.0 - p)
+        }
+    }
+    pick1!(t; float => |x: f32| double(x.into()) as f32; double => double)
 }
 
 fn lgamma(t: DType) -> Option<Box<dyn Unary>> {
@@ -285,8 +307,7 @@ fn lgamma(t: DType) -> Option<Box<dyn Unary>> {
 }
 
 fn digamma(t: DType) -> Option<Box<dyn Unary>> {
-    let float = |x: f32| special::digamma(x.into()) as f32;
-    pick1!(t; float => float; double => special::digamma)
+    pick1!(t; float => |x: f32| DIGAMMA.at(x.into()) as f32; double => |x: f64| DIGAMMA.at(x))
 }
 
 fn floor(t: DType) -> Option<Box<dyn Unary>> {

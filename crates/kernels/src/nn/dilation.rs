@@ -4,8 +4,11 @@ use crate::nn::bias::Sum;
 use crate::nn::window::{Axis, Format, Padding};
 use crate::types::{REALS, with_type};
 use downpour_graph::{Attrs, Result, Status};
-use downpour_runtime::{Built, OpContext, Registry};
+use downpour_runtime::{Built, OpContext, Registry, parallel_ranges};
 use downpour_tensor::{Element, Shape, Tensor};
+
+/// Sums worth a thread of their own.
+const GRAIN: usize = 16 << 10;
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Dilation2D", &[("T", REALS)], |b| {
@@ -122,6 +125,45 @@ struct Walk {
 }
 
 impl Walk {
+    /// The largest sum of every window. All channels of a window together, so that the loop runs along neighbours.
+    fn largest<T: Element + PartialOrd + Sum + Lowest>(
+        &self,
+        x: &[T],
+        filter: &[T],
+        out: &mut [T],
+    ) {
+        let (c, row) = (self.channels, self.w.output * self.channels);
+        let place = |a: &Axis, o: usize, k: usize| {
+            let at = (o * a.stride + k * a.dilation).checked_sub(a.before)?;
+            (at < a.input).then_some(at)
+        };
+        let work = row * self.h.window * self.w.window;
+        parallel_ranges(out, row, GRAIN / work.max(1) + 1, |first, rows| {
+            for (i, row) in rows.chunks_exact_mut(row).enumerate() {
+                let (n, y) = ((first + i) / self.h.output, (first + i) % self.h.output);
+                row.fill(T::LOWEST);
+                for ky in 0..self.h.window {
+                    let Some(iy) = place(&self.h, y, ky) else {
+                        continue;
+                    };
+                    let line = &x[(n * self.h.input + iy) * self.w.input * c..];
+                    for kx in 0..self.w.window {
+                        let taps = &filter[(ky * self.w.window + kx) * c..][..c];
+                        for (ox, out) in row.chunks_exact_mut(c).enumerate() {
+                            let Some(ix) = place(&self.w, ox, kx) else {
+                                continue;
+                            };
+                            for ((o, x), f) in out.iter_mut().zip(&line[ix * c..]).zip(taps) {
+                                let v = x.sum(*f);
+                                *o = if v > *o { v } else { *o };
+                            }
+                        }
+                    }
+                }
+            }
+        });
+    }
+
     /// Calls `f(output, input, tap)` with the places of every window's first largest sum.
     fn each<T: Element + PartialOrd + Sum>(
         &self,
@@ -177,9 +219,7 @@ fn compute<T: Element + PartialOrd + Sum + Lowest>(
     let (x, filter) = (x.as_slice::<T>()?, filter.as_slice::<T>()?);
     let mut out = vec![T::default(); shape.num_elements()];
     match grad {
-        None => walk.each(x, filter, |o, found| {
-            out[o] = found.map_or(T::LOWEST, |(at, tap)| x[at].sum(filter[tap]));
-        }),
+        None => walk.largest(x, filter, &mut out),
         Some(dy) => {
             let dy = dy.as_slice::<T>()?;
             walk.each(x, filter, |o, found| {

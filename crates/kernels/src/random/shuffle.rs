@@ -2,6 +2,7 @@
 
 use super::philox::{Guarded, Philox, Words};
 use super::stateless::key_counter_alg;
+use crate::array::units::{Unit, with_unit};
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
@@ -29,16 +30,30 @@ fn shuffle(ctx: &mut OpContext<'_>, philox: impl FnOnce(u64) -> Philox) -> Resul
         ctx.forward(0, 0);
         return Ok(());
     }
-    let mut order: Vec<usize> = (0..rows).collect();
     let mut words = Words::new(philox(rows as u64 - 1));
-    for i in 0..rows - 1 {
-        // TensorFlow draws 32 bits whatever the size.
-        let step = words.u32() % (rows - i) as u32;
-        order.swap(i, i + step as usize);
-    }
-    let out = gather_rows(value, &order)?;
+    // Rows of one number are exchanged where they are.
+    let out = if value.num_elements() == rows && value.dtype().size().is_some() {
+        with_unit!(value.dtype(), U => {
+            let mut all = U::view(value)?.to_vec();
+            exchange(&mut all, &mut words);
+            U::tensor(value.dtype(), all, value.shape().clone())?
+        })
+    } else {
+        let mut order: Vec<usize> = (0..rows).collect();
+        exchange(&mut order, &mut words);
+        gather_rows(value, &order)?
+    };
     ctx.set_output(0, out);
     Ok(())
+}
+
+fn exchange<T>(all: &mut [T], words: &mut Words) {
+    let n = all.len();
+    for i in 0..n - 1 {
+        // TensorFlow draws 32 bits whatever the size.
+        let step = words.u32() % (n - i) as u32;
+        all.swap(i, i + step as usize);
+    }
 }
 
 fn gather_rows(value: &Tensor, order: &[usize]) -> Result<Tensor> {
