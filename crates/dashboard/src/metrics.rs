@@ -1,6 +1,7 @@
 //! The same figures for Prometheus, in its text format.
 
 use crate::state::short;
+use crate::steps::StepShown;
 use crate::task::{TaskPhase, WatchedTask};
 use downpour_wire::control::{ReplicaReport, StalenessReport, TaskReport, TrainingReport};
 use downpour_wire::replicas::trained;
@@ -28,37 +29,43 @@ const METRICS: &[Metric] = &[
         |r| r.resident_bytes as f64,
     ),
     (
-        "downpour_steps_started_total",
+        "downpour_cpu_seconds_total",
         "counter",
-        "Steps that clients asked of the task.",
+        "Time of processors that the task has used.",
+        |r| r.cpu_millis as f64 / 1e3,
+    ),
+    (
+        "downpour_session_runs_started_total",
+        "counter",
+        "Session runs that clients asked of the task.",
         |r| r.steps.as_ref().map_or(0, |s| s.started) as f64,
     ),
     (
-        "downpour_steps_ended_total",
+        "downpour_session_runs_ended_total",
         "counter",
-        "Steps that ended, well or not.",
+        "Session runs that ended, well or not.",
         |r| r.steps.as_ref().map_or(0, |s| s.ended) as f64,
     ),
     (
-        "downpour_steps_failed_total",
+        "downpour_session_runs_failed_total",
         "counter",
-        "Steps that failed.",
+        "Session runs that failed.",
         |r| r.steps.as_ref().map_or(0, |s| s.failed) as f64,
     ),
     (
-        "downpour_runs_started_total",
+        "downpour_graph_runs_started_total",
         "counter",
-        "Graphs of steps that the task began to run.",
+        "Graphs of session runs that the task began to run.",
         |r| r.runs.as_ref().map_or(0, |s| s.started) as f64,
     ),
     (
-        "downpour_runs_ended_total",
+        "downpour_graph_runs_ended_total",
         "counter",
         "Of those, ended.",
         |r| r.runs.as_ref().map_or(0, |s| s.ended) as f64,
     ),
     (
-        "downpour_runs_failed_total",
+        "downpour_graph_runs_failed_total",
         "counter",
         "Of those, failed.",
         |r| r.runs.as_ref().map_or(0, |s| s.failed) as f64,
@@ -88,6 +95,12 @@ const METRICS: &[Metric] = &[
         |r| r.variable_totals.as_ref().map_or(0, |t| t.bytes) as f64,
     ),
     (
+        "downpour_parameter_bytes",
+        "gauge",
+        "Bytes of its variables without what optimizers keep beside them.",
+        |r| r.variable_totals.as_ref().map_or(0, |t| t.parameter_bytes) as f64,
+    ),
+    (
         "downpour_variable_updates_total",
         "counter",
         "Updates of its variables.",
@@ -95,9 +108,71 @@ const METRICS: &[Metric] = &[
     ),
 ];
 
+/// What is known of the training as a whole.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct JobFigures {
+    /// Seconds since 1970.
+    pub(crate) now: f64,
+    pub(crate) steps: StepShown,
+    /// When the newest checkpoint was saved.
+    pub(crate) saved: Option<f64>,
+}
+
+fn job_figures(out: &mut String, job: &JobFigures) {
+    let figures = [
+        (
+            "downpour_global_step",
+            "The count of steps that all workers share.",
+            job.steps.value.map(|step| step as f64),
+        ),
+        (
+            "downpour_global_steps_per_second",
+            "Its slope over the last ten seconds.",
+            job.steps.value.map(|_| job.steps.per_second),
+        ),
+        (
+            "downpour_checkpoint_age_seconds",
+            "Time since the newest checkpoint was saved.",
+            job.saved.map(|saved| (job.now - saved).max(0.0)),
+        ),
+    ];
+    for (name, help, value) in figures {
+        if let Some(value) = value {
+            head(out, name, "gauge", help);
+            let _ = writeln!(out, "{name} {value}");
+        }
+    }
+}
+
+/// The states of tasks, by the word that the page and `inspect cluster` have for them.
+const STATES: [(&str, TaskPhase); 5] = [
+    ("waiting", TaskPhase::Waiting),
+    ("alive", TaskPhase::Alive),
+    ("mute", TaskPhase::Mute),
+    ("lost", TaskPhase::Lost),
+    ("done", TaskPhase::Done),
+];
+
+fn states(out: &mut String, tasks: &[WatchedTask]) {
+    const NAME: &str = "downpour_task_state";
+    head(out, NAME, "gauge", "1 for the state in which the task is.");
+    for task in tasks {
+        for (word, phase) in STATES {
+            let labels = format!("{},state=\"{word}\"", labels(task));
+            line(out, NAME, &labels, f64::from(u8::from(task.phase == phase)));
+        }
+    }
+}
+
 /// The text.
-pub(crate) fn text(tasks: &[WatchedTask]) -> String {
+pub(crate) fn text(tasks: &[WatchedTask], job: &JobFigures) -> String {
     let mut out = String::new();
+    const BUILD: &str = "downpour_build_info";
+    head(&mut out, BUILD, "gauge", "Always 1; what watches.");
+    let version = format!("version=\"{}\"", env!("CARGO_PKG_VERSION"));
+    line(&mut out, BUILD, &version, 1.0);
+    job_figures(&mut out, job);
+    states(&mut out, tasks);
     head(
         &mut out,
         "downpour_task_up",
@@ -403,12 +478,29 @@ mod tests {
             1.0,
         );
         let gone = WatchedTask::new("/job:ps/task:1".into(), "h:2".into(), 0.0);
-        let text = text(&[task, gone]);
+        let mut done = WatchedTask::new("/job:worker/task:0".into(), "h:3".into(), 0.0);
+        done.ended(1.0);
+        let steps = StepShown {
+            value: Some(1240),
+            per_second: 52.5,
+            ..StepShown::default()
+        };
+        let job = JobFigures {
+            now: 107.0,
+            steps,
+            saved: Some(100.0),
+        };
+        let text = text(&[task, gone, done], &job);
         for wanted in [
             "# TYPE downpour_task_up gauge",
             "downpour_task_up{task=\"a\\\"b\\\\c\\nd\"} 1",
             "downpour_task_up{task=\"ps:1\"} 0",
-            "downpour_steps_ended_total{task=\"a\\\"b\\\\c\\nd\"} 4",
+            "downpour_global_step 1240",
+            "downpour_global_steps_per_second 52.5",
+            "downpour_checkpoint_age_seconds 7",
+            "downpour_task_state{task=\"worker:0\",state=\"done\"} 1",
+            "downpour_task_state{task=\"worker:0\",state=\"lost\"} 0",
+            "downpour_session_runs_ended_total{task=\"a\\\"b\\\\c\\nd\"} 4",
             "downpour_update_staleness_bucket{task=\"a\\\"b\\\\c\\nd\",le=\"0\"} 3",
             "downpour_update_staleness_bucket{task=\"a\\\"b\\\\c\\nd\",le=\"+Inf\"} 5",
             "downpour_update_staleness_count{task=\"a\\\"b\\\\c\\nd\"} 5",
@@ -420,7 +512,7 @@ mod tests {
         ] {
             assert!(text.lines().any(|l| l == wanted), "no {wanted} in\n{text}");
         }
-        assert!(!text.contains("steps_ended_total{task=\"ps:1\"}"));
+        assert!(!text.contains("session_runs_ended_total{task=\"ps:1\"}"));
         for line in text.lines().filter(|l| !l.starts_with('#')) {
             let (_, value) = line.rsplit_once(' ').unwrap();
             value.parse::<f64>().unwrap();
