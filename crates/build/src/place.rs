@@ -66,6 +66,29 @@ impl Spread {
         Spread::greedy(tasks, bytes_of)
     }
 
+    /// The same over tasks with these numbers: a cluster's need not be without gaps.
+    ///
+    /// ```
+    /// use downpour_build::{Graph, ReplicaDeviceSetter, Spread};
+    /// let g = Graph::new();
+    /// let setter = ReplicaDeviceSetter::new(2).strategy(Spread::by_bytes_over(vec![3, 7])).build()?;
+    /// let devices = g.with_device_function(setter, || {
+    ///     [1000, 10, 10].map(|n| g.variable("v").shape([n]).build().handle().operation().device())
+    /// });
+    /// assert_eq!(devices, ["/job:ps/task:3", "/job:ps/task:7", "/job:ps/task:7"]);
+    /// # Ok::<(), downpour_build::Status>(())
+    /// ```
+    pub fn by_bytes_over(tasks: Vec<u32>) -> Spread {
+        let mut loads = vec![0u64; tasks.len()];
+        Spread::by(move |op| {
+            let least = (0..loads.len()).min_by_key(|i| loads[*i]).unwrap_or(0);
+            if let Some(load) = loads.get_mut(least) {
+                *load = load.saturating_add(bytes_of(op));
+            }
+            tasks.get(least).copied().unwrap_or(0)
+        })
+    }
+
     /// As a function says.
     pub fn by(choose: impl FnMut(&NewOp<'_>) -> u32 + Send + 'static) -> Spread {
         Spread(Box::new(choose))

@@ -245,15 +245,8 @@ impl Replicas {
                 .strategy(Spread::by(move |_| task.unwrap_or(0)))
                 .build();
         }
-        // A cluster's tasks need not be numbered without gaps.
-        let (ps, count) = (self.ps.clone(), self.ps.len() as u32);
-        let mut loads = vec![0u64; ps.len()];
-        let by_bytes = Spread::by(move |op| {
-            let least = (0..loads.len()).min_by_key(|i| loads[*i]).unwrap_or(0);
-            loads[least] = loads[least].saturating_add(crate::bytes_of(op));
-            ps[least]
-        });
-        let setter = ReplicaDeviceSetter::new(count).worker_device(&lead);
+        let setter = ReplicaDeviceSetter::new(self.ps.len() as u32).worker_device(&lead);
+        let by_bytes = Spread::by_bytes_over(self.ps.clone());
         setter.strategy(by_bytes).build()
     }
 }

@@ -13,6 +13,9 @@ impl Serve {
     /// Which task to be, by all that was said.
     pub(crate) fn role(&self) -> Result<Role> {
         let mut sources = vec![("the command line".to_owned(), self.flags()?)];
+        if let Some((path, said)) = self.cluster_file()? {
+            sources.push((format!("--cluster {path}"), said));
+        }
         if let Some(text) = environment("TF_CONFIG")? {
             let said = Definition::from_tf_config(&text).context("TF_CONFIG")?;
             sources.push(("TF_CONFIG".into(), said));
@@ -24,6 +27,20 @@ impl Serve {
             sources.push((name, said));
         }
         Ok(Role::resolve(&sources)?)
+    }
+
+    /// What the file of `--cluster` says, if it holds more than a cluster: then all of it counts.
+    fn cluster_file(&self) -> Result<Option<(&str, Definition)>> {
+        let named = self.cluster.as_deref();
+        let Some(path) = named.filter(|text| !text.trim_start().starts_with('{')) else {
+            return Ok(None);
+        };
+        let text = read(Path::new(path)).context("--cluster")?;
+        if ClusterSpec::from_text(&text).is_ok() {
+            return Ok(None);
+        }
+        let said = Definition::from_file(&text).ok();
+        Ok(said.filter(|d| d.cluster.is_some()).map(|d| (path, d)))
     }
 
     /// What the command line itself says.
@@ -54,7 +71,9 @@ impl Serve {
             made.cluster = Some(ClusterSpec::single(job, &format!("127.0.0.1:{port}"))?);
             made.task.get_or_insert(0);
         } else if let Some(text) = &self.cluster {
-            made.cluster = Some(cluster(text).context("--cluster")?);
+            if self.cluster_file()?.is_none() {
+                made.cluster = Some(cluster(text).context("--cluster")?);
+            }
         } else {
             let mut spec = ClusterSpec::default();
             for (job, flag, hosts) in [
@@ -73,7 +92,7 @@ impl Serve {
     }
 }
 
-/// A cluster as text, or in a file.
+/// A cluster as text, or in a file: alone, or among the settings of `--config`.
 pub(crate) fn cluster(text: &str) -> Result<ClusterSpec> {
     if text.trim_start().starts_with('{') {
         return Ok(ClusterSpec::from_text(text)?);
@@ -81,10 +100,13 @@ pub(crate) fn cluster(text: &str) -> Result<ClusterSpec> {
     let text = read(Path::new(text))?;
     match ClusterSpec::from_text(&text) {
         Ok(spec) => Ok(spec),
-        Err(_) if Definition::from_file(&text).is_ok_and(|d| d.cluster.is_some()) => {
-            bail!("the file holds more than a cluster: give it with --config")
-        }
-        Err(e) => Err(e.into()),
+        Err(e) => match Definition::from_file(&text) {
+            Ok(Definition {
+                cluster: Some(spec),
+                ..
+            }) => Ok(spec),
+            _ => Err(e.into()),
+        },
     }
 }
 
@@ -106,6 +128,61 @@ fn read(path: &Path) -> Result<String> {
         );
     }
     Ok(text)
+}
+
+/// The settings that the environment may hold, and what the launcher and our own tests put there.
+const VARIABLES: [&str; 15] = [
+    "BIND",
+    "CONFIG",
+    "DIR",
+    "DRAIN",
+    "FIND_WITHIN",
+    "JOB",
+    "LOG",
+    "LOG_FORMAT",
+    "LOST_AFTER",
+    "SCIPY_PYTHON",
+    "START",
+    "TARGET",
+    "TB_PYTHON",
+    "THREADS",
+    "TRANSPORT",
+];
+/// Beginnings of names that are others' own business.
+const OTHERS: [&str; 2] = ["TEST_", "TF_"];
+
+/// Refuses variables that look like settings and are none: a misspelled one would silently say nothing.
+pub(crate) fn check_environment(names: impl Iterator<Item = String>) -> Result<()> {
+    for name in names {
+        let Some(rest) = name.strip_prefix("DOWNPOUR_") else {
+            continue;
+        };
+        if VARIABLES.contains(&rest) || OTHERS.iter().any(|o| rest.starts_with(o)) {
+            continue;
+        }
+        let nearest = VARIABLES.iter().min_by_key(|known| distance(known, rest));
+        let meant = nearest.filter(|known| distance(known, rest) <= 3);
+        let hint = meant.map_or(String::new(), |known| {
+            format!("; did you mean DOWNPOUR_{known}?")
+        });
+        bail!("the environment holds {name}, which is no setting{hint}");
+    }
+    Ok(())
+}
+
+/// How many letters must be changed, left out or put in to make one word of another.
+fn distance(a: &str, b: &str) -> usize {
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, x) in a.bytes().enumerate() {
+        let mut before = row[0];
+        row[0] = i + 1;
+        for (j, y) in b.bytes().enumerate() {
+            let change = before + usize::from(x != y);
+            before = row[j + 1];
+            row[j + 1] = change.min(before + 1).min(row[j] + 1);
+        }
+    }
+    row[b.len()]
 }
 
 /// A variable of the environment.
@@ -170,5 +247,33 @@ pub(crate) fn bind_hint(address: &str, reason: &std::io::Error) -> String {
         _ => format!(
             "cannot listen on {address}: {reason}; say where to listen, as in --bind 0.0.0.0:{port}"
         ),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::check_environment;
+
+    #[test]
+    fn misspelled_settings_are_refused() {
+        let check = |name: &str| check_environment([name.to_owned()].into_iter());
+        for good in [
+            "DOWNPOUR_LOG",
+            "DOWNPOUR_TF_PYTHON",
+            "DOWNPOUR_TEST_X",
+            "HOME",
+            "DOWNPOURS",
+        ] {
+            assert!(check(good).is_ok(), "{good}");
+        }
+        for (bad, want) in [
+            ("DOWNPOUR_LOGS", "did you mean DOWNPOUR_LOG?"),
+            ("DOWNPOUR_TRANSPROT", "did you mean DOWNPOUR_TRANSPORT?"),
+            ("DOWNPOUR_LOGFORMAT", "did you mean DOWNPOUR_LOG_FORMAT?"),
+            ("DOWNPOUR_COLOUR_OF_THE_SKY", "which is no setting"),
+        ] {
+            let said = check(bad).unwrap_err().to_string();
+            assert!(said.contains(want), "{said}");
+        }
     }
 }

@@ -3,10 +3,41 @@
 
 use crate::refusal::has_colour;
 use anyhow::{Result, bail};
-use std::io::IsTerminal;
+use std::io::{IsTerminal, Write};
+use std::sync::atomic::{AtomicBool, Ordering};
 use tracing_subscriber::EnvFilter;
+use tracing_subscriber::fmt::format::Writer;
+use tracing_subscriber::fmt::time::{FormatTime as _, SystemTime};
 
 const LEVELS: [&str; 6] = ["off", "error", "warn", "info", "debug", "trace"];
+
+/// Whether all that this process says is JSON.
+static IS_JSON: AtomicBool = AtomicBool::new(false);
+
+/// Whether all that this process says is to be JSON, for machines that read it.
+pub(crate) fn is_json() -> bool {
+    IS_JSON.load(Ordering::Relaxed)
+}
+
+/// A line of JSON as the log's own are.
+pub(crate) fn json_line(level: &str, message: &str) -> String {
+    let mut timestamp = String::new();
+    // A text takes whatever is written to it.
+    let _ = SystemTime.format_time(&mut Writer::new(&mut timestamp));
+    let line =
+        serde_json::json!({"timestamp": timestamp, "level": level, "message": message.trim_end()});
+    format!("{line}\n")
+}
+
+/// Says something to whoever started this process: as it is, or as JSON.
+pub(crate) fn say(mut to: impl Write, message: &str) {
+    // A closed stream is no reason not to go on.
+    let _ = match is_json() {
+        true => to.write_all(json_line("INFO", message).as_bytes()),
+        false => to.write_all(message.as_bytes()),
+    };
+    let _ = to.flush();
+}
 
 /// Begins to log. Only warnings if nothing was said.
 pub(crate) fn start(levels: Option<&str>, format: Option<&str>) -> Result<()> {
@@ -18,11 +49,17 @@ pub(crate) fn start(levels: Option<&str>, format: Option<&str>) -> Result<()> {
         "text" => made
             .with_ansi(has_colour(std::io::stderr().is_terminal()))
             .init(),
-        "json" => made
-            .json()
-            .flatten_event(true)
-            .with_current_span(false)
-            .init(),
+        "json" => {
+            IS_JSON.store(true, Ordering::Relaxed);
+            made.json()
+                .flatten_event(true)
+                .with_current_span(false)
+                .init();
+            std::panic::set_hook(Box::new(|panic| {
+                let _ =
+                    std::io::stderr().write_all(json_line("ERROR", &panic.to_string()).as_bytes());
+            }));
+        }
         other => bail!("--log-format is '{other}'; it must be text or json"),
     }
     Ok(())

@@ -46,18 +46,6 @@ enum Command {
     /// See a cluster train on this machine
     Demo(demo::Demo),
 
-    /// One worker of the demo
-    #[command(hide = true)]
-    DemoWorker(demo::Worker),
-
-    /// The coordinator or a replica of the demo of Sandblaster
-    #[command(hide = true)]
-    DemoSandblaster(demo::Task),
-
-    /// Ends the tasks of a launcher that was killed
-    #[command(hide = true)]
-    JobGuard(run::Guard),
-
     /// Stop a task: its steps under way end, then it exits
     Stop(stop::Stop),
 
@@ -73,6 +61,35 @@ enum Command {
     Man(shell::Man),
 }
 
+/// What this program is started as by itself. Apart from what people are offered, so that no help,
+/// completion or suggestion leads there.
+#[derive(Parser)]
+#[command(name = "downpour")]
+enum Internal {
+    /// One worker of the demo
+    DemoWorker(demo::Worker),
+    /// The coordinator or a replica of the demo of Sandblaster
+    DemoSandblaster(demo::Task),
+    /// Ends the tasks of a launcher that was killed
+    JobGuard(run::Guard),
+}
+
+/// Their names.
+const INTERNAL: [&str; 3] = ["demo-worker", "demo-sandblaster", "job-guard"];
+
+impl Internal {
+    fn run(self) -> anyhow::Result<ExitCode> {
+        match self {
+            Internal::DemoWorker(worker) => worker.run(),
+            Internal::DemoSandblaster(task) => task.run(),
+            Internal::JobGuard(guard) => {
+                guard.run();
+                Ok(ExitCode::SUCCESS)
+            }
+        }
+    }
+}
+
 /// Shown below the commands.
 const FIRST_STEPS: &str = "\
 First steps:
@@ -82,19 +99,22 @@ First steps:
   downpour inspect checkpoint logs       what training left behind";
 
 fn main() -> ExitCode {
+    let first = std::env::args_os().nth(1);
+    if first.is_some_and(|first| INTERNAL.iter().any(|name| first == *name)) {
+        let outcome = Internal::parse().run();
+        return outcome.unwrap_or_else(|e| refusal::report(&e));
+    }
     let cli = Cli::parse();
+    let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
+    if let Err(e) = config::check_environment(names) {
+        return refusal::report(&e);
+    }
     let done = |()| ExitCode::SUCCESS;
     let outcome = match cli.command {
         Command::Serve(serve) => serve.run().map(done),
         Command::Stop(stop) => stop.run().map(done),
         Command::Run(run) => run.run(),
         Command::Demo(demo) => demo.run(),
-        Command::DemoWorker(worker) => worker.run(),
-        Command::DemoSandblaster(task) => task.run(),
-        Command::JobGuard(guard) => {
-            guard.run();
-            Ok(ExitCode::SUCCESS)
-        }
         Command::Inspect(inspect) => inspect.run(),
         Command::Completions(completions) => completions.run(Cli::command()).map(done),
         Command::Man(man) => man.run(Cli::command()).map(done),

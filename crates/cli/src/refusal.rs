@@ -26,18 +26,42 @@ pub(crate) fn report(error: &anyhow::Error) -> ExitCode {
     if error.chain().any(is_pipe) {
         return ExitCode::SUCCESS;
     }
+    if crate::log::is_json() {
+        let line = crate::log::json_line("ERROR", &told(error));
+        let _ = std::io::stderr().write_all(line.as_bytes());
+        return code(error);
+    }
     let stderr = std::io::stderr();
     let (on, off) = match has_colour(stderr.is_terminal()) {
         true => ("\x1b[1;31m", "\x1b[0m"),
         false => ("", ""),
     };
     // Texts may hold names out of hostile files.
-    let text = clean(&format!("{error:#}"));
+    let text = clean(&told(error));
     let _ = writeln!(&stderr, "{on}error:{off} {text}");
+    code(error)
+}
+
+fn code(error: &anyhow::Error) -> ExitCode {
     match error.downcast_ref::<Found>() {
         Some(_) => ExitCode::from(1),
         None => ExitCode::from(2),
     }
+}
+
+/// An error and what led to it. Some errors name their cause themselves: it is told once.
+fn told(error: &anyhow::Error) -> String {
+    let mut out = String::new();
+    for cause in error.chain().map(ToString::to_string) {
+        if out.ends_with(&cause) {
+            continue;
+        }
+        if !out.is_empty() {
+            out += ": ";
+        }
+        out += &cause;
+    }
+    out
 }
 
 /// Whether to colour what goes to a terminal, or not: `NO_COLOR` and `TERM=dumb` say no.
@@ -69,7 +93,29 @@ pub(crate) fn clean(text: &str) -> String {
 
 #[cfg(test)]
 mod tests {
-    use super::clean;
+    use super::{clean, told};
+    use anyhow::Context as _;
+
+    #[test]
+    fn a_cause_is_told_once() {
+        #[derive(Debug)]
+        struct Naming(std::io::Error);
+        impl std::fmt::Display for Naming {
+            fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+                write!(f, "the directory cannot be used: {}", self.0)
+            }
+        }
+        impl std::error::Error for Naming {
+            fn source(&self) -> Option<&(dyn std::error::Error + 'static)> {
+                Some(&self.0)
+            }
+        }
+        let naming = Naming(std::io::Error::other("gone"));
+        let error = anyhow::Error::from(naming).context("--dir");
+        assert_eq!(told(&error), "--dir: the directory cannot be used: gone");
+        let plain: anyhow::Result<()> = Err(std::io::Error::other("gone")).context("reading");
+        assert_eq!(told(&plain.unwrap_err()), "reading: gone");
+    }
 
     #[test]
     fn names_cannot_steer_a_terminal() {

@@ -175,13 +175,15 @@ pub(crate) struct Serve {
 
 /// Shown below the flags.
 pub(crate) const SOURCES: &str = "\
+Examples:
   downpour serve --port 2222                                     a task alone; clients: tf.compat.v1.Session('grpc://127.0.0.1:2222')
   downpour serve --job ps --task 0 --cluster '{\"ps\": [\"10.0.0.1:2222\"], \"worker\": [\"10.0.0.2:2222\"]}'
   downpour serve --job_name=ps --task_index=0 --ps_hosts=10.0.0.1:2222 --worker_hosts=10.0.0.2:2222
   downpour serve --config cluster.toml --job ps --task 0 --log info --exit-when-done
 
 What is not given as a flag is taken from the environment variable TF_CONFIG, then from the file of --config.
-The port also answers grpc.health.v1.Health and, over HTTP/1, GET /healthz (it lives) and /readyz (it takes new work).
+The port also answers grpc.health.v1.Health and, over HTTP/1, GET /healthz (it lives), /readyz (it takes new work)
+and /metrics (its figures for Prometheus, for this machine or with --allow-remote-inspect).
 Other tasks are reached directly: proxies named in the environment are not used.
 
 SIGTERM, Ctrl-C or `downpour stop` end the task: new steps are refused, those under way may end within --drain, the rest is
@@ -222,14 +224,20 @@ impl Serve {
                     ServerError::Bind { address, source } => anyhow!(bind_hint(&address, &source)),
                     other => other.into(),
                 })?;
+            tracing::info!(
+                job = role.job,
+                task = role.task,
+                address = %server.address(),
+                version = env!("CARGO_PKG_VERSION"),
+                "the task has started"
+            );
             let interrupted = interrupted();
             let mut out = std::io::stdout();
-            // A closed standard output is no reason not to serve.
-            let _ = out.write_all(describe(&role, server.address()).as_bytes());
+            log::say(&mut out, &describe(&role, server.address()));
             let subject = DashboardFlags::cluster(&role, server.address());
             let dashboard = self.dashboard.start(subject).await?;
             if let Some(dashboard) = &dashboard {
-                let _ = writeln!(out, "dashboard at {}", dashboard.url());
+                log::say(&mut out, &format!("dashboard at {}\n", dashboard.url()));
             }
             let _ = out.flush();
             let reason = server.serve(interrupted).await?;
@@ -238,7 +246,7 @@ impl Serve {
                 EndReason::Asked => "stopped as asked\n",
                 _ => "stopped\n",
             };
-            let _ = out.write_all(farewell.as_bytes());
+            log::say(&mut out, farewell);
             anyhow::Ok(())
         })?;
         // Kernels that run on must not keep the process.
@@ -305,9 +313,9 @@ fn interrupted() -> impl Future<Output = ()> {
             return std::future::pending().await;
         };
         next(&mut interrupt, &mut terminate).await;
-        let _ = writeln!(
+        log::say(
             std::io::stderr(),
-            "stopping when the steps under way have ended; a second signal ends at once"
+            "stopping when the steps under way have ended; a second signal ends at once\n",
         );
         tokio::spawn(async move {
             let number = next(&mut interrupt, &mut terminate).await;

@@ -17,9 +17,10 @@ pub(crate) struct Completions {
 
 /// Shown below its flags.
 pub(crate) const COMPLETIONS: &str = "\
-  downpour completions bash > ~/.local/share/bash-completion/completions/downpour
-  downpour completions zsh > ~/.zfunc/_downpour
-  downpour completions fish > ~/.config/fish/completions/downpour.fish";
+Examples (the directories may not be there yet):
+  mkdir -p ~/.local/share/bash-completion/completions && downpour completions bash > ~/.local/share/bash-completion/completions/downpour
+  mkdir -p ~/.zfunc && downpour completions zsh > ~/.zfunc/_downpour
+  mkdir -p ~/.config/fish/completions && downpour completions fish > ~/.config/fish/completions/downpour.fish";
 
 impl Completions {
     /// Prints the script for a shell.
@@ -43,6 +44,7 @@ pub(crate) struct Man {
 
 /// Shown below its flags.
 pub(crate) const MAN: &str = "\
+Examples:
   downpour man | man -l -
   downpour man --out ~/.local/share/man/man1";
 

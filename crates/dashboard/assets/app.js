@@ -62,13 +62,12 @@ function show() {
   const s = known.state;
   const alive = s.tasks.filter(t => t.phase === 'alive' || t.phase === 'mute').length;
   const lost = s.tasks.filter(t => t.phase === 'lost');
-  const steps = s.tasks.reduce((n, t) => n + t.rates.steps, 0);
   const name = (s.job && s.job.name) || s.title || 'cluster';
   text($('title'), name);
   text($('subtitle'), [s.job && s.job.phase, `${s.tasks.length} tasks`, `watched for ${Format.span(s.now - s.began)}`].filter(Boolean).join(' · '));
-  document.title = `${lost.length ? '▲ ' : ''}${alive}/${s.tasks.length} · ${Format.number(steps)} steps/s · ${name}`;
+  document.title = `${lost.length ? '▲ ' : ''}${alive}/${s.tasks.length} · ${Format.rate(s.global_step.per_second)} steps/s · ${name}`;
   text($('foot'), `Downpour ${s.version}`);
-  tiles(s, alive, lost, steps);
+  tiles(s, alive, lost);
   drawTopology($('topology'), s);
   showCurves(s);
   showRates(s);
@@ -79,27 +78,30 @@ function show() {
   announce(s);
 }
 
-function tiles(s, alive, lost, steps) {
+function tiles(s, alive, lost) {
+  const done = s.tasks.filter(t => t.phase === 'done').length;
   text($('tile-tasks'), `${alive} of ${s.tasks.length}`);
-  text($('tile-tasks-note'), lost.length ? 'lost: ' + lost.map(t => t.short).join(', ') : alive === s.tasks.length ? 'all alive' : 'alive');
-  text($('tile-steps'), Format.number(steps));
-  const ended = s.tasks.reduce((n, t) => n + t.steps.ended, 0), failed = s.tasks.reduce((n, t) => n + t.steps.failed, 0);
-  text($('tile-steps-note'), `${ended.toLocaleString('en')} steps so far, ${failed} failed`);
+  text($('tile-tasks-note'), lost.length ? 'lost: ' + lost.map(t => t.short).join(', ') : alive === s.tasks.length ? 'all alive' : done ? `${done} done` : 'alive');
+  const g = s.global_step;
+  text($('tile-steps'), g.value === null ? '–' : g.value.toLocaleString('en'));
+  text($('tile-steps-note'), g.value === null ? 'no global step seen' : g.per_second > 0 ? `${Format.rate(g.per_second)} steps/s` : `stands; ${Format.rate(g.mean_per_second)} steps/s on average`);
   const rate = s.links.reduce((n, l) => n + l.bytes_per_second, 0);
   text($('tile-bytes'), Format.bytes(rate) + '/s');
   text($('tile-bytes-note'), Format.bytes(s.links.reduce((n, l) => n + l.bytes, 0)) + ' in all');
-  text($('tile-variables'), Format.bytes(s.placement.bytes));
-  text($('tile-variables-note'), `${s.placement.count} variables`);
+  text($('tile-variables'), Format.bytes(s.placement.parameter_bytes));
+  const slots = s.placement.bytes - s.placement.parameter_bytes;
+  text($('tile-variables-note'), `in ${s.placement.parameters} variables` + (slots > 0 ? `, and ${Format.bytes(slots)} beside them` : ''));
   const c = s.checkpoints[0];
   text($('tile-checkpoint'), c ? (c.step === null ? c.name : 'step ' + c.step.toLocaleString('en')) : '–');
   text($('tile-checkpoint-note'), c ? (c.time ? Format.span(s.now - c.time) + ' ago' : c.name) : 'none seen');
 }
 
 function marksOf(s, toX) {
-  // Of checkpoints the latest: some jobs save every second.
-  const saved = s.events.filter(e => e.kind === 'checkpoint').slice(-8);
-  return s.events.filter(e => ['loss', 'restart'].includes(e.kind) || saved.includes(e))
-    .map(e => ({ x: toX(e.time), kind: e.kind, text: `${Format.clock(e.time)} ${e.task ? e.task + ' ' : ''}${e.text}` }))
+  // Some jobs save every second: of many checkpoints, as many as can be told apart, over all of the time.
+  const all = s.events.filter(e => e.kind === 'checkpoint'), stride = Math.ceil(all.length / 40) || 1;
+  const saved = new Set(all.filter((e, i) => (all.length - 1 - i) % stride === 0));
+  return s.events.filter(e => ['loss', 'restart'].includes(e.kind) || saved.has(e))
+    .map(e => ({ x: toX(e), kind: e.kind, text: `${Format.clock(e.time)} ${e.task ? e.task + ' ' : ''}${e.text}` }))
     .filter(m => m.x !== null);
 }
 
@@ -126,9 +128,7 @@ function showCurves(s) {
     const series = byTag.get(tag).map(c => ({
       name: c.run || 'train', colour: runs.indexOf(c.run), points: c.points.map(p => [time ? p[1] : p[0], p[2]]),
     }));
-    const points = byTag.get(tag)[0].points;
-    const stepAt = t => { let x = null; for (const p of points) if (p[1] <= t) x = p[0]; return x; };
-    charts.curves.get(tag).update({ series, marks: marksOf(s, time ? t => t : stepAt) });
+    charts.curves.get(tag).update({ series, marks: marksOf(s, e => time ? e.time : e.step) });
   }
 }
 
@@ -137,11 +137,15 @@ function showRates(s) {
   const lines = (field, wanted) => known.tasks.map((task, i) => ({ name: task, colour: colour.get(task) || 0, points: known.rows.map(r => [r.time, r[field][i] === undefined ? null : r[field][i]]) }))
     .filter(line => wanted(line));
   const options = { time: () => true, formatX: Format.clock, fromZero: true };
-  charts.steps ||= new LineChart($('chart-steps'), { ...options, label: 'Steps per second', formatY: Format.number });
+  charts.steps ||= new LineChart($('chart-steps'), { ...options, label: 'Global steps per second', formatY: Format.rate });
+  charts.runs ||= new LineChart($('chart-runs'), { ...options, label: 'Session runs per second', formatY: Format.rate });
+  charts.cpu ||= new LineChart($('chart-cpu'), { ...options, label: 'Busy processors', formatY: Format.number });
   charts.bytes ||= new LineChart($('chart-bytes'), { ...options, label: 'Bytes received per second', formatY: Format.bytes });
   const some = line => line.points.some(p => p[1] > 0);
-  const marks = marksOf(s, t => t).filter(m => m.kind !== 'checkpoint');
-  charts.steps.update({ series: lines('steps', line => some(line) || !line.name.startsWith('ps:')), marks });
+  const marks = marksOf(s, e => e.time).filter(m => m.kind !== 'checkpoint');
+  charts.steps.update({ series: [{ name: 'global step', colour: 0, points: known.rows.map(r => [r.time, r.step === null ? null : r.steps_per_second]) }], marks });
+  charts.runs.update({ series: lines('runs', line => some(line) || !line.name.startsWith('ps:')), marks });
+  charts.cpu.update({ series: lines('cpu', some), marks });
   charts.bytes.update({ series: lines('received', some), marks });
 }
 
@@ -194,8 +198,9 @@ function tables(s) {
   table($('table-tasks'), [
     { name: 'Task', of: t => t.short }, { name: 'State', draw: drawPhase },
     { name: 'For', number: true, of: t => Format.span(s.now - t.since) }, { name: 'Address', of: t => t.address },
-    { name: 'Steps', number: true, of: t => whole(t.steps.ended) }, { name: 'Failed', number: true, of: t => whole(t.steps.failed) },
-    { name: 'Runs', number: true, of: t => whole(t.runs.ended) }, { name: 'Running', number: true, of: t => whole(t.runs.started - t.runs.ended) },
+    { name: 'Runs', number: true, of: t => whole(t.session_runs.ended) }, { name: 'Failed', number: true, of: t => whole(t.session_runs.failed) },
+    { name: 'Graphs', number: true, of: t => whole(t.graph_runs.ended) }, { name: 'Running', number: true, of: t => whole(t.graph_runs.started - t.graph_runs.ended) },
+    { name: 'CPU', number: true, of: t => t.phase === 'alive' ? t.rates.cpu.toFixed(2) : '–' },
     { name: 'Waits for', number: true, of: t => whole(t.waiting) }, { name: 'Sessions', number: true, of: t => `${t.sessions} + ${t.guests}` },
     { name: 'Memory', number: true, of: t => Format.bytes(t.memory) }, { name: 'Restarts', number: true, of: t => t.restarts },
     { name: 'Note', long: true, of: t => t.phase === 'alive' ? (t.is_draining ? 'is stopping' : t.process || '') : [t.process, t.reason].filter(Boolean).join(': ') },

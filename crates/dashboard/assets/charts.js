@@ -24,6 +24,11 @@ const Format = {
     if (a >= 1000) return Math.round(v).toLocaleString('en');
     return String(+v.toPrecision(a < 1 ? 3 : 4));
   },
+  // A rate is measured: what follows the third digit is noise.
+  rate(v) {
+    if (v === null || v === undefined || !Number.isFinite(v)) return '–';
+    return v >= 10 ? Math.round(v).toLocaleString('en') : v.toFixed(1);
+  },
   bytes(v) {
     if (!Number.isFinite(v)) return '–';
     const units = ['B', 'KiB', 'MiB', 'GiB', 'TiB', 'PiB'];
@@ -146,8 +151,9 @@ class LineChart {
     }
     parts.push(el('line', { class: 'axis', x1: m.left, x2: width - m.right, y1: height - m.bottom, y2: height - m.bottom }));
     for (const mark of marks || []) {
-      if (mark.x < x0 || mark.x > x1) continue;
-      const x = X(mark.x);
+      if (mark.x < x0) continue;
+      // What was done again after a loss may not have reached the step of the loss yet.
+      const x = X(Math.min(mark.x, x1));
       parts.push(el('g', {}, el('title', {}, mark.text),
         el('line', { class: 'mark ' + mark.kind, x1: x, x2: x, y1: m.top, y2: height - m.bottom }),
         el('polygon', { class: 'flag ' + mark.kind, points: `${x - 4},${m.top - 8} ${x + 4},${m.top - 8} ${x},${m.top}` })));

@@ -2,7 +2,7 @@
 'use strict';
 
 const PHASES = {
-  alive: 'alive', lost: 'lost', mute: 'there, says nothing', waiting: 'not there yet', ended: 'ended',
+  alive: 'alive', lost: 'lost', mute: 'there, says nothing', waiting: 'not there yet', done: 'done',
 };
 
 function drawTopology(place, state) {
@@ -48,8 +48,8 @@ function linkPath(link, a, b, box) {
 }
 
 function node(x, y, box, task) {
-  const steps = task.rates.steps >= 0.05 ? `${Format.number(task.rates.steps)} steps/s` : task.rates.updates >= 0.05 ? `${Format.number(task.rates.updates)} updates/s` : '';
-  const words = { alive: steps || 'idle', lost: 'lost', mute: 'says nothing', waiting: 'not there yet', ended: 'ended' }[task.phase] || task.phase;
+  const runs = task.rates.session_runs >= 0.05 ? `${Format.rate(task.rates.session_runs)} runs/s` : task.rates.updates >= 0.05 ? `${Format.rate(task.rates.updates)} updates/s` : '';
+  const words = { alive: runs || 'idle', lost: 'lost', mute: 'says nothing', waiting: 'not there yet', done: 'done' }[task.phase] || task.phase;
   const memory = task.phase === 'alive' ? Format.bytes(task.memory) : '';
   return el('g', { class: `node ${task.phase}`, 'data-task': task.short, transform: `translate(${x} ${y})` },
     el('title', {}, `${task.name} at ${task.address}: ${PHASES[task.phase] || task.phase}${task.reason ? ', ' + task.reason : ''}`),
@@ -57,7 +57,7 @@ function node(x, y, box, task) {
     el('circle', { cx: 16, cy: 19, r: 5 }),
     el('text', { class: 'name', x: 28, y: 23 }, clip(task.short, box.w < 150 ? 12 : 17)),
     el('text', { x: 14, y: 41 }, words),
-    el('text', { x: 14, y: 55 }, [memory, task.restarts ? `${task.restarts}× restarted` : ''].filter(Boolean).join(' · ')));
+    el('text', { x: 14, y: 55 }, [memory, task.restarts ? (box.w < 150 ? `↻ ${task.restarts}` : `${task.restarts}× restarted`) : ''].filter(Boolean).join(' · ')));
 }
 
 function clip(text, n) {

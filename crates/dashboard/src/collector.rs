@@ -6,13 +6,15 @@ use crate::logs::Tail;
 use crate::samples::{Row, Samples};
 use crate::scalars::Scalars;
 use crate::state::{self, EventShown, JobShown, StateShown, TaskShown, short};
+use crate::steps::GlobalStep;
 use crate::task::{Change, TaskPhase, WatchedTask};
 use crate::{JobView, LogSink, Subject};
 use downpour_formats::LocalStorage;
 use downpour_net::inspect_task;
+use downpour_wire::control::TaskReport;
 use parking_lot::Mutex;
 use serde_json::json;
-use std::collections::{BTreeMap, VecDeque};
+use std::collections::{BTreeMap, BTreeSet, VecDeque};
 use std::sync::Arc;
 use std::time::{Duration, Instant, SystemTime, UNIX_EPOCH};
 use tokio::sync::Semaphore;
@@ -42,6 +44,7 @@ struct Known {
     tasks: Vec<WatchedTask>,
     events: VecDeque<EventShown>,
     samples: Samples,
+    steps: GlobalStep,
     /// What each link has carried, now and at the question before, and the time between.
     links: (Totals, Totals, f64),
     asked: Option<Instant>,
@@ -74,6 +77,7 @@ impl Collector {
                 .collect(),
             events: VecDeque::new(),
             samples: Samples::default(),
+            steps: GlobalStep::default(),
             links: Default::default(),
             asked: None,
             checkpoints: Vec::new(),
@@ -137,7 +141,7 @@ impl Collector {
         for checkpoint in checkpoints.into_iter().rev() {
             let time = checkpoint.time.unwrap_or_else(now);
             let text = format!("checkpoint {} saved", checkpoint.name);
-            known.happened(time, "checkpoint", None, text);
+            known.happened(time, "checkpoint", None, text, checkpoint.step);
         }
     }
 
@@ -154,7 +158,9 @@ impl Collector {
                 let room = room.clone();
                 tokio::spawn(async move {
                     let _permit = room.acquire().await;
-                    inspect_task(&address, PATIENCE).await
+                    let answer = inspect_task(&address, PATIENCE).await;
+                    // Others may take longer to answer.
+                    (answer, now())
                 })
             })
             .collect();
@@ -166,12 +172,32 @@ impl Collector {
         let time = now();
         let mut known = self.known.lock();
         known.take_job(view);
+        known.take_departures(
+            answers
+                .iter()
+                .flatten()
+                .filter_map(|(a, _)| a.as_ref().ok()),
+            time,
+        );
+        let mut step: Option<(i64, f64)> = None;
         for (i, answer) in answers.into_iter().enumerate() {
-            if let (Ok(answer), Some(task)) = (answer, known.tasks.get_mut(i)) {
-                let change = task.heard(answer, time);
+            if let (Ok((answer, at)), Some(task)) = (answer, known.tasks.get_mut(i)) {
+                let held = answer.as_ref().ok().and_then(|r| r.global_step);
+                if held > step.map(|(step, _)| step) {
+                    step = held.map(|step| (step, at));
+                }
+                let change = task.heard(answer, at);
                 let name = task.name.clone();
-                known.task_changed(&name, change, time);
+                known.task_changed(&name, change, at);
             }
+        }
+        // A training may count its steps elsewhere, and tell of them only in its event files.
+        let told = self.scalars.lock().step();
+        match (step, told) {
+            (Some((step, at)), _) if step > 0 => known.steps.add(at, step),
+            (_, Some(step)) => known.steps.add(time, step),
+            (Some((step, at)), None) => known.steps.add(at, step),
+            (None, None) => {}
         }
         known.sample(time);
     }
@@ -198,6 +224,7 @@ impl Collector {
                 phase: job.phase.clone(),
             }),
             tasks: tasks.collect(),
+            global_step: known.steps.shown(now()),
             links: state::links(&known.links.0, &known.links.1, known.links.2),
             placement: state::placement(&known.tasks),
             variables: state::variables(&known.tasks),
@@ -237,7 +264,14 @@ impl Collector {
 
     /// `/metrics`.
     pub(crate) fn metrics(&self) -> String {
-        crate::metrics::text(&self.known.lock().tasks)
+        let known = self.known.lock();
+        let saved = known.checkpoints.iter().filter_map(|c| c.time);
+        let job = crate::metrics::JobFigures {
+            now: now(),
+            steps: known.steps.shown(now()),
+            saved: saved.max_by(f64::total_cmp),
+        };
+        crate::metrics::text(&known.tasks, &job)
     }
 }
 
@@ -255,7 +289,7 @@ impl Known {
         let seen = self.job_events.saturating_sub(view.forgotten) as usize;
         for event in view.events.iter().skip(seen) {
             let task = event.task.as_deref();
-            self.happened(event.time, &event.kind, task, event.text.clone());
+            self.happened(event.time, &event.kind, task, event.text.clone(), None);
         }
         self.job_events = view.forgotten + view.events.len() as u64;
         let over: Vec<String> = view
@@ -267,7 +301,25 @@ impl Known {
         self.job = Some(view);
         let time = now();
         for task in self.tasks.iter_mut().filter(|t| over.contains(&t.name)) {
-            task.over(time);
+            task.ended(time);
+        }
+    }
+
+    /// Takes over which tasks have left their sessions in order, as those say who had them.
+    fn take_departures<'a>(&mut self, reports: impl Iterator<Item = &'a TaskReport>, time: f64) {
+        let (mut left, mut open) = (BTreeSet::new(), BTreeSet::new());
+        for report in reports {
+            let gone = report.members.iter().filter(|m| m.has_left);
+            left.extend(gone.map(|m| m.task.as_str()));
+            open.extend(report.guests.iter().map(|guest| guest.master.as_str()));
+        }
+        let job = self.job.as_ref();
+        for task in &mut self.tasks {
+            // A launcher knows better.
+            if !job.is_some_and(|job| job.tasks.iter().any(|t| t.name == task.name)) {
+                let name = task.name.as_str();
+                task.over(left.contains(name) && !open.contains(name), time);
+            }
         }
     }
 
@@ -284,12 +336,20 @@ impl Known {
             _ => process.is_some(),
         };
         if !is_known {
-            self.happened(time, change.kind, Some(task), change.text);
+            self.happened(time, change.kind, Some(task), change.text, None);
         }
     }
 
-    fn happened(&mut self, time: f64, kind: &str, task: Option<&str>, text: String) {
+    fn happened(
+        &mut self,
+        time: f64,
+        kind: &str,
+        task: Option<&str>,
+        text: String,
+        step: Option<i64>,
+    ) {
         let event = EventShown {
+            step: step.or_else(|| self.steps.at(time)),
             time,
             kind: kind.to_owned(),
             task: task.map(short),
@@ -315,10 +375,14 @@ impl Known {
             let report = t.report.as_ref().filter(|_| t.phase == TaskPhase::Alive);
             report.map(|r| r.resident_bytes)
         });
+        let step = self.steps.shown(time);
         let row = Row {
             id: 0,
             time,
-            steps: alive(|t| t.rates.steps),
+            step: step.value,
+            steps_per_second: step.per_second,
+            runs: alive(|t| t.rates.session_runs),
+            cpu: alive(|t| t.rates.cpu),
             updates: alive(|t| t.rates.updates),
             received: alive(|t| t.rates.received),
             memory: memory.collect(),

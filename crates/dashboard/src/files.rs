@@ -49,7 +49,7 @@ impl Files {
     pub(crate) fn new(roots: Vec<String>) -> Files {
         Files {
             storage: LocalStorage::new(),
-            roots,
+            roots: roots.iter().map(|r| plain(r)).collect(),
             dirs: Vec::new(),
             readers: BTreeMap::new(),
             looks: 0,
@@ -98,6 +98,10 @@ impl Files {
         if self.dirs.len() >= MAX_DIRS {
             return;
         }
+        // One directory may be reached by several ways.
+        if self.dirs.iter().any(|(known, _)| known == dir) {
+            return;
+        }
         self.dirs.push((dir.to_owned(), run.clone()));
         if depth == MAX_DEPTH {
             return;
@@ -138,6 +142,12 @@ impl Files {
             }
         }
     }
+}
+
+/// A path without what says nothing: `a//b/./` is `a/b`.
+fn plain(path: &str) -> String {
+    let path: std::path::PathBuf = std::path::Path::new(path).components().collect();
+    path.to_string_lossy().into_owned()
 }
 
 fn listed(state: &CheckpointState, run: &str) -> Vec<Checkpoint> {
@@ -207,6 +217,26 @@ mod tests {
         let new = files.look(|_, _| ());
         assert_eq!((new[0].step, new[0].time), (Some(7), Some(5.0)));
         assert!(files.look(|_, _| ()).is_empty());
+        assert_eq!(files.checkpoints.len(), 1);
+    }
+
+    #[test]
+    fn a_directory_that_is_named_twice_is_shown_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let root = dir.path().to_str().unwrap().to_owned();
+        let train = format!("{root}/train");
+        std::fs::create_dir(&train).unwrap();
+        let state = CheckpointState {
+            model_checkpoint_path: "model.ckpt-7".into(),
+            all_model_checkpoint_paths: vec!["model.ckpt-7".into()],
+            all_model_checkpoint_timestamps: vec![5.0],
+            last_preserved_timestamp: 0.0,
+        };
+        let storage = LocalStorage::new();
+        state.write(&storage, &train, "checkpoint").unwrap();
+        let again = format!("{root}//./train/");
+        let mut files = Files::new(vec![train.clone(), again, root, train]);
+        assert_eq!(files.look(|_, _| ()).len(), 1);
         assert_eq!(files.checkpoints.len(), 1);
     }
 

@@ -17,6 +17,7 @@ mod page;
 mod samples;
 mod scalars;
 mod state;
+mod steps;
 mod subject;
 mod task;
 

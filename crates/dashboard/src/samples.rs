@@ -14,8 +14,13 @@ pub(crate) struct Row {
     pub(crate) id: u64,
     /// Seconds since 1970.
     pub(crate) time: f64,
-    /// A value per task, in their order; nothing for one that did not answer.
-    pub(crate) steps: Vec<Option<f32>>,
+    /// The global step, and its slope.
+    pub(crate) step: Option<i64>,
+    pub(crate) steps_per_second: f64,
+    /// Session runs: a value per task, in their order; nothing for one that did not answer.
+    pub(crate) runs: Vec<Option<f32>>,
+    /// Processors that it kept busy.
+    pub(crate) cpu: Vec<Option<f32>>,
     /// Variables' updates.
     pub(crate) updates: Vec<Option<f32>>,
     /// Bytes that arrived.
@@ -69,7 +74,10 @@ mod tests {
             samples.add(Row {
                 id: 0,
                 time: i as f64,
-                steps: vec![],
+                step: None,
+                steps_per_second: 0.0,
+                runs: vec![],
+                cpu: vec![],
                 updates: vec![],
                 received: vec![],
                 memory: vec![],

@@ -20,6 +20,8 @@ pub(crate) struct Scalars {
     curves: BTreeMap<(String, String), Curve>,
     version: u64,
     left_out: u64,
+    /// The step of the newest event.
+    step: Option<i64>,
 }
 
 #[derive(Default)]
@@ -55,6 +57,7 @@ impl Scalars {
         }
         for value in &summary.value {
             if let Some(number) = scalar(value) {
+                self.step = Some(event.step);
                 let tag: String = value.tag.chars().take(MAX_TAG).collect();
                 self.point(run, tag, event.step, event.wall_time, number);
             }
@@ -71,6 +74,11 @@ impl Scalars {
         let value = value.is_finite().then_some(value);
         let curve = self.curves.entry(key).or_default();
         curve.add(Point(step, time, value));
+    }
+
+    /// The step of which the newest event tells.
+    pub(crate) fn step(&self) -> Option<i64> {
+        self.step
     }
 
     /// Changes whenever a point is added.

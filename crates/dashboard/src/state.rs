@@ -2,8 +2,9 @@
 //! that is not here.
 
 use crate::files::Checkpoint;
+use crate::steps::StepShown;
 use crate::task::{Rates, TaskPhase, WatchedTask};
-use downpour_wire::control::{StalenessReport, StepCounts, TaskReport};
+use downpour_wire::control::{StalenessReport, StepCounts, TaskReport, VariableTotals};
 use downpour_wire::replicas::{self, trained};
 use serde::Serialize;
 use std::collections::BTreeMap;
@@ -25,6 +26,8 @@ pub(crate) struct StateShown {
     pub(crate) began: f64,
     pub(crate) job: Option<JobShown>,
     pub(crate) tasks: Vec<TaskShown>,
+    /// What the training is measured by.
+    pub(crate) global_step: StepShown,
     pub(crate) links: Vec<LinkShown>,
     pub(crate) placement: Placement,
     pub(crate) variables: Vec<VariableShown>,
@@ -52,6 +55,8 @@ pub(crate) struct EventShown {
     pub(crate) kind: String,
     pub(crate) task: Option<String>,
     pub(crate) text: String,
+    /// The global step at that time, if it is known.
+    pub(crate) step: Option<i64>,
 }
 
 #[derive(Serialize)]
@@ -73,14 +78,20 @@ pub(crate) struct TaskShown {
     pub(crate) memory: u64,
     pub(crate) is_draining: bool,
     pub(crate) devices: Vec<String>,
-    pub(crate) steps: Counts,
-    pub(crate) runs: Counts,
+    /// Runs that clients asked of its master.
+    pub(crate) session_runs: Counts,
+    /// Graphs that it ran, for any master.
+    pub(crate) graph_runs: Counts,
+    pub(crate) cpu_seconds: f64,
     pub(crate) sessions: usize,
     pub(crate) guests: usize,
     pub(crate) waiting: u64,
     pub(crate) rates: Rates,
     pub(crate) variables: u64,
     pub(crate) variable_bytes: u64,
+    /// Of those, without what optimizers keep beside them.
+    pub(crate) parameters: u64,
+    pub(crate) parameter_bytes: u64,
 }
 
 #[derive(Serialize, Default)]
@@ -105,6 +116,9 @@ pub(crate) struct LinkShown {
 pub(crate) struct Placement {
     pub(crate) bytes: u64,
     pub(crate) count: u64,
+    /// Of those, without what optimizers keep beside them.
+    pub(crate) parameters: u64,
+    pub(crate) parameter_bytes: u64,
     /// The largest task's bytes beside the mean of all; 1 is even.
     pub(crate) imbalance: f64,
 }
@@ -192,14 +206,17 @@ impl TaskShown {
             memory: report.resident_bytes,
             is_draining: report.is_draining,
             devices: report.devices.iter().map(|d| d.name.clone()).collect(),
-            steps: counts(report.steps.as_ref()),
-            runs: counts(report.runs.as_ref()),
+            session_runs: counts(report.steps.as_ref()),
+            graph_runs: counts(report.runs.as_ref()),
+            cpu_seconds: report.cpu_millis as f64 / 1e3,
             sessions: report.sessions.len(),
             guests: report.guests.len(),
             waiting: report.peers.iter().map(|p| p.waiting).sum(),
             rates: task.rates,
             variables: totals.count,
             variable_bytes: totals.bytes,
+            parameters: totals.parameters,
+            parameter_bytes: totals.parameter_bytes,
         }
     }
 }
@@ -271,16 +288,18 @@ pub(crate) fn links(
 
 /// How variables are spread.
 pub(crate) fn placement(tasks: &[WatchedTask]) -> Placement {
-    let held: Vec<(u64, u64)> = holders(tasks)
+    let held: Vec<&VariableTotals> = holders(tasks)
         .filter_map(|(_, r)| r.variable_totals.as_ref())
-        .map(|t| (t.bytes, t.count))
         .collect();
-    let bytes: u64 = held.iter().map(|h| h.0).sum();
-    let largest = held.iter().map(|h| h.0).max().unwrap_or(0);
+    let sum = |of: fn(&VariableTotals) -> u64| held.iter().map(|t| of(t)).sum();
+    let bytes: u64 = sum(|t| t.bytes);
+    let largest = held.iter().map(|t| t.bytes).max().unwrap_or(0);
     let mean = bytes as f64 / held.len().max(1) as f64;
     Placement {
         bytes,
-        count: held.iter().map(|h| h.1).sum(),
+        count: sum(|t| t.count),
+        parameters: sum(|t| t.parameters),
+        parameter_bytes: sum(|t| t.parameter_bytes),
         imbalance: if mean > 0.0 {
             largest as f64 / mean
         } else {
@@ -436,7 +455,8 @@ mod tests {
             variable_totals: Some(VariableTotals {
                 count: 1,
                 bytes,
-                updates: 0,
+                parameter_bytes: bytes / 2,
+                ..Default::default()
             }),
             ..Default::default()
         };
@@ -447,6 +467,7 @@ mod tests {
         ];
         let placement = placement(&tasks);
         assert_eq!((placement.bytes, placement.imbalance), (80, 2.0));
+        assert_eq!(placement.parameter_bytes, 40);
     }
 
     #[test]

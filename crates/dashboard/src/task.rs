@@ -8,7 +8,7 @@ use serde::Serialize;
 /// How a task is.
 ///
 /// ```text
-/// Waiting ─► Alive ◄─► Lost        Ended: it said that it would stop, or its launcher did
+/// Waiting ─► Alive ◄─► Lost        Done: it was known to end: it said so, its launcher did, or it left its sessions
 ///    └─────► Mute ◄──────┘         Mute: it answers, but does not say what it does
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
@@ -22,8 +22,8 @@ pub(crate) enum TaskPhase {
     Mute,
     /// Was there and does not answer.
     Lost,
-    /// Stopped as it should.
-    Ended,
+    /// Finished, or stopped as it should.
+    Done,
 }
 
 /// What the collector remembers of a task.
@@ -41,15 +41,19 @@ pub(crate) struct WatchedTask {
     /// How often another life of it was seen.
     pub(crate) restarts: u64,
     pub(crate) rates: Rates,
+    /// Whether it is known that it has nothing left to do: silence is then its end.
+    is_over: bool,
 }
 
 /// What a task does per second.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Serialize)]
 pub(crate) struct Rates {
-    /// Steps that clients asked for.
-    pub(crate) steps: f64,
+    /// Session runs that clients asked for.
+    pub(crate) session_runs: f64,
     /// Graphs that it ran.
-    pub(crate) runs: f64,
+    pub(crate) graph_runs: f64,
+    /// Processors that it kept busy.
+    pub(crate) cpu: f64,
     /// Updates of its variables.
     pub(crate) updates: f64,
     /// Bytes that it received from other tasks.
@@ -77,6 +81,7 @@ impl WatchedTask {
             reported: now,
             restarts: 0,
             rates: Rates::default(),
+            is_over: false,
         }
     }
 
@@ -100,24 +105,35 @@ impl WatchedTask {
                 self.reason = reason;
                 let was_stopping = self.report.as_ref().is_some_and(|r| r.is_draining);
                 match self.phase {
-                    TaskPhase::Alive if was_stopping => {
-                        self.enter(TaskPhase::Ended, now);
-                        Some(change("end", "stopped"))
+                    TaskPhase::Alive | TaskPhase::Mute if was_stopping || self.is_over => {
+                        self.enter(TaskPhase::Done, now);
+                        let text = if was_stopping { "stopped" } else { "is done" };
+                        Some(change("end", text))
                     }
                     TaskPhase::Alive | TaskPhase::Mute => {
                         self.enter(TaskPhase::Lost, now);
                         Some(change("loss", "does not answer any more"))
                     }
-                    TaskPhase::Waiting | TaskPhase::Lost | TaskPhase::Ended => None,
+                    TaskPhase::Waiting | TaskPhase::Lost | TaskPhase::Done => None,
                 }
             }
         }
     }
 
-    /// Takes word that the task has ended and will not come back.
-    pub(crate) fn over(&mut self, now: f64) {
-        if !matches!(self.phase, TaskPhase::Alive | TaskPhase::Mute) {
-            self.enter(TaskPhase::Ended, now);
+    /// Takes word whether the task has nothing left to do: it finished, or will as soon as it is
+    /// silent. One that never was there is not known to have been.
+    pub(crate) fn over(&mut self, is_over: bool, now: f64) {
+        self.is_over = is_over;
+        if is_over && self.phase == TaskPhase::Lost {
+            self.enter(TaskPhase::Done, now);
+        }
+    }
+
+    /// Takes the launcher's word that the process has ended as it should.
+    pub(crate) fn ended(&mut self, now: f64) {
+        self.over(true, now);
+        if self.phase == TaskPhase::Waiting {
+            self.enter(TaskPhase::Done, now);
         }
     }
 
@@ -140,11 +156,11 @@ impl WatchedTask {
         self.reported = now;
         match was {
             TaskPhase::Waiting | TaskPhase::Mute => Some(change("start", "is there")),
-            TaskPhase::Lost | TaskPhase::Ended if is_new_life => Some(change(
+            TaskPhase::Lost | TaskPhase::Done if is_new_life => Some(change(
                 "restart",
                 &format!("is back after {lost_for:.1} s, with a new life"),
             )),
-            TaskPhase::Lost | TaskPhase::Ended => Some(change(
+            TaskPhase::Lost | TaskPhase::Done => Some(change(
                 "restart",
                 &format!("answers again after {lost_for:.1} s"),
             )),
@@ -180,8 +196,9 @@ fn rates(before: &TaskReport, now: &TaskReport, seconds: f64) -> Rates {
     let received = |r: &TaskReport| r.peers.iter().map(|p| p.bytes_received).sum();
     let sent = |r: &TaskReport| r.peers.iter().map(|p| p.bytes_sent).sum();
     Rates {
-        steps: per_second(ended(&before.steps), ended(&now.steps)),
-        runs: per_second(ended(&before.runs), ended(&now.runs)),
+        session_runs: per_second(ended(&before.steps), ended(&now.steps)),
+        graph_runs: per_second(ended(&before.runs), ended(&now.runs)),
+        cpu: per_second(before.cpu_millis, now.cpu_millis) / 1e3,
         updates: per_second(updates(before), updates(now)),
         received: per_second(received(before), received(now)),
         sent: per_second(sent(before), sent(now)),
@@ -228,7 +245,7 @@ mod tests {
                 kinds.push((time, change.kind));
             }
             if time == 4.0 {
-                assert_eq!(task.rates.steps, 5.0);
+                assert_eq!(task.rates.session_runs, 5.0);
             }
             if time == 6.0 {
                 assert_eq!((task.phase, task.since), (TaskPhase::Lost, 5.0));
@@ -238,7 +255,7 @@ mod tests {
         assert_eq!(kinds, [(2.0, "start"), (5.0, "loss"), (8.0, "restart")]);
         assert_eq!((task.phase, task.restarts), (TaskPhase::Alive, 1));
         // Counts of another life are not compared.
-        assert_eq!(task.rates.steps, 0.0);
+        assert_eq!(task.rates.session_runs, 0.0);
     }
 
     #[test]
@@ -248,7 +265,33 @@ mod tests {
         last.is_draining = true;
         task.heard(Ok(last), 1.0);
         assert_eq!(task.heard(silent(), 2.0).unwrap().kind, "end");
-        assert_eq!(task.phase, TaskPhase::Ended);
+        assert_eq!(task.phase, TaskPhase::Done);
+    }
+
+    #[test]
+    fn one_that_has_finished_is_done_and_was_never_lost() {
+        let mut told_before = task();
+        told_before.heard(report(1, 9), 1.0);
+        told_before.over(true, 2.0);
+        assert_eq!(told_before.heard(silent(), 2.0).unwrap().kind, "end");
+        assert_eq!(told_before.phase, TaskPhase::Done);
+        // Those who tell may be late.
+        let mut told_after = task();
+        told_after.heard(report(1, 9), 1.0);
+        told_after.heard(silent(), 2.0);
+        told_after.over(true, 3.0);
+        assert_eq!(told_after.phase, TaskPhase::Done);
+        // One that is gone in the middle of its work is lost.
+        let mut lost = task();
+        lost.heard(report(1, 9), 1.0);
+        lost.over(false, 2.0);
+        assert_eq!(lost.heard(silent(), 2.0).unwrap().kind, "loss");
+        // One that was not there yet is waited for, unless its launcher saw it end.
+        let mut early = task();
+        early.over(true, 1.0);
+        assert_eq!(early.phase, TaskPhase::Waiting);
+        early.ended(2.0);
+        assert_eq!(early.phase, TaskPhase::Done);
     }
 
     #[test]

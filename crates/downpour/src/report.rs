@@ -16,6 +16,7 @@ pub(crate) fn reporter(master: Arc<Master>, worker: Arc<Worker>, gate: Arc<Gate>
             version: env!("CARGO_PKG_VERSION").to_owned(),
             uptime_millis: begin.elapsed().as_millis() as u64,
             resident_bytes: machine::resident_bytes(),
+            cpu_millis: machine::cpu_millis(),
             is_draining: gate.is_draining(),
             ..Default::default()
         };

@@ -254,6 +254,7 @@ impl Server {
             gate: gate.clone(),
             order,
         };
+        gate.show_metrics(&control.reporter, self.allow_remote_inspect);
         let shell = MasterShell::service(self.master.clone(), self.limits.message_bytes);
         let worker = WorkerShell::new(self.worker.clone());
         let mut methods = Methods::default();

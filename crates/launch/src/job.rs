@@ -4,9 +4,11 @@
 //! The rules: servers start first, programs once all servers have listened. A trainer that fails is
 //! started again while its budget lasts; a server also when it ended well, as long as somebody
 //! trains. The job is done when all trainers are (or the chief, if so told); a trainer or server
-//! that fails for good ends it. The rest is asked to end (SIGTERM), then made to (SIGKILL).
+//! that fails for good ends it, and one that fails at once or twice alike is not tried until its
+//! budget is spent. The rest is asked to end (SIGTERM), programs first, so that they can save; servers
+//! when no program is left. What is left when the drain is over is made to (SIGKILL).
 
-use crate::policy::{Failures, RestartPolicy};
+use crate::policy::{Alike, Failures, Fault, RestartPolicy};
 use crate::state::{
     Exit, Happening, HappeningKind, JobPhase, JobState, MAX_HAPPENINGS, TaskPhase, TaskRole,
 };
@@ -26,8 +28,8 @@ pub enum Event {
     NotStarted(TaskId, String),
     /// A server listens.
     Ready(TaskId),
-    /// A process is gone.
-    Exited(TaskId, Exit),
+    /// A process is gone, and these were its last words.
+    Exited(TaskId, Exit, Option<String>),
     /// The user wants the job to end: this signal came.
     Interrupt(i32),
     /// The user wants a process to be lost.
@@ -92,8 +94,10 @@ pub struct Rules {
 
 /// How long a server may take until it listens.
 const READY_WITHIN: Duration = Duration::from_secs(60);
-/// How much longer than the drain, which servers use up themselves, until they are killed.
-const KILL_AFTER_DRAIN: Duration = Duration::from_secs(5);
+
+/// A signal that follows another so soon is the same request: `timeout` and others signal a process and
+/// its group.
+const SAME_REQUEST: Duration = Duration::from_millis(300);
 
 /// A job under way.
 #[derive(Debug)]
@@ -103,8 +107,12 @@ pub struct Job {
     tasks: Vec<Watched>,
     kills: Vec<(TaskId, Duration)>,
     interrupts: u32,
+    /// When the last of them came.
+    interrupted: Option<Duration>,
     fault: Option<Outcome>,
     end_by: Option<Duration>,
+    /// Whether those that are left have been asked to end, or are about to be.
+    is_stopping: bool,
 }
 
 /// What only the rules need to know of a process.
@@ -115,6 +123,9 @@ struct Watched {
     due: Option<Duration>,
     /// Whether it was made to go by the user.
     is_victim: bool,
+    /// When it was last started.
+    started: Duration,
+    alike: Alike,
 }
 
 impl Job {
@@ -127,8 +138,10 @@ impl Job {
             tasks,
             kills: Vec::new(),
             interrupts: 0,
+            interrupted: None,
             fault: None,
             end_by: None,
+            is_stopping: false,
         }
     }
 
@@ -172,7 +185,7 @@ impl Job {
                     self.tasks[id].due = None;
                 }
             }
-            Event::Exited(id, exit) => self.exited(id, exit, now),
+            Event::Exited(id, exit, words) => self.exited(id, exit, words, now),
             Event::Interrupt(signal) => self.interrupt(signal, now, out),
             Event::Kill(id) => self.kill(id, now, out),
             Event::Tick => {}
@@ -262,7 +275,7 @@ impl Job {
         let unasked = alive
             .iter()
             .any(|id| self.phase(*id) != TaskPhase::Stopping);
-        if unasked && (!is_waiting || is_due) {
+        if unasked && !self.is_stopping && (!is_waiting || is_due) {
             self.stop_all(now, out);
         } else if is_due {
             self.end_by = None;
@@ -274,6 +287,12 @@ impl Job {
             );
             out.extend(alive.iter().map(|id| Effect::Kill(*id)));
         }
+        let programs_left = alive
+            .iter()
+            .any(|id| self.state.tasks[*id].role != TaskRole::Server);
+        if !programs_left && self.is_stopping && self.end_by.is_some() {
+            self.ask(now, TaskRole::Server, out);
+        }
         if alive.is_empty() {
             self.state.phase = JobPhase::Ended;
             self.state.ended = Some(now);
@@ -281,22 +300,31 @@ impl Job {
         }
     }
 
-    /// Asks all that are left to end.
+    /// Asks all that are left to end: programs now, servers when no program is left, for what
+    /// programs save goes through them.
     fn stop_all(&mut self, now: Duration, out: &mut Vec<Effect>) {
         self.state.phase = JobPhase::Ending;
+        self.is_stopping = true;
         self.kills.clear();
         for id in 0..self.tasks.len() {
-            match self.phase(id) {
-                TaskPhase::Starting | TaskPhase::Running => {
-                    self.set(id, TaskPhase::Stopping, now);
-                    out.push(Effect::Terminate(id));
-                }
-                TaskPhase::Waiting | TaskPhase::BackOff => self.set(id, TaskPhase::Stopped, now),
-                _ => {}
+            if matches!(self.phase(id), TaskPhase::Waiting | TaskPhase::BackOff) {
+                self.set(id, TaskPhase::Stopped, now);
             }
             self.tasks[id].due = None;
         }
-        self.end_by = Some(now + self.rules.drain + KILL_AFTER_DRAIN);
+        for role in [TaskRole::Trainer, TaskRole::Evaluator] {
+            self.ask(now, role, out);
+        }
+        self.end_by = Some(now + self.rules.drain);
+    }
+
+    /// Asks those of a role that are left to end.
+    fn ask(&mut self, now: Duration, role: TaskRole, out: &mut Vec<Effect>) {
+        let is_up = |phase| matches!(phase, TaskPhase::Starting | TaskPhase::Running);
+        for id in self.having(|phase, is| is == role && is_up(phase)) {
+            self.set(id, TaskPhase::Stopping, now);
+            out.push(Effect::Terminate(id));
+        }
     }
 
     fn start(&mut self, id: TaskId, now: Duration, out: &mut Vec<Effect>) {
@@ -310,6 +338,8 @@ impl Job {
         let task = &mut self.state.tasks[id];
         task.pid = Some(pid);
         task.starts += 1;
+        self.tasks[id].started = now;
+        let task = &mut self.state.tasks[id];
         let (kind, text) = match task.restarts() {
             0 => (HappeningKind::Start, format!("started (process {pid})")),
             n => (
@@ -323,7 +353,7 @@ impl Job {
         self.say(now, Some(id), kind, text);
     }
 
-    fn exited(&mut self, id: TaskId, exit: Exit, now: Duration) {
+    fn exited(&mut self, id: TaskId, exit: Exit, words: Option<String>, now: Duration) {
         let was_asked = self.phase(id) == TaskPhase::Stopping;
         let task = &mut self.state.tasks[id];
         task.pid = None;
@@ -366,13 +396,21 @@ impl Job {
             }
             return;
         }
-        self.lost(id, exit, is_victim, now);
+        let fault = Fault {
+            exit,
+            words,
+            is_victim,
+            lived: now.saturating_sub(self.tasks[id].started),
+        };
+        self.lost(id, fault, now);
     }
 
     /// A process went that should have stayed: once more, or never again.
-    fn lost(&mut self, id: TaskId, exit: Exit, is_victim: bool, now: Duration) {
+    fn lost(&mut self, id: TaskId, fault: Fault, now: Duration) {
+        let (exit, is_victim) = (fault.exit, fault.is_victim);
         let is_final = matches!(exit, Exit::Code(c) if self.rules.restart.final_codes.contains(&c));
-        let pause = match is_final {
+        let again = self.tasks[id].alike.count(&self.rules.restart, fault);
+        let pause = match is_final || again.is_some() {
             true => None,
             false => self.tasks[id].failures.count(&self.rules.restart, now),
         };
@@ -387,10 +425,12 @@ impl Job {
             self.say(now, Some(id), HappeningKind::Loss, text);
             return;
         }
-        let why = match (is_final, self.rules.restart.limit) {
-            (true, _) => "starting it again would not help".to_owned(),
-            (false, 0) => "it is not to be started again".to_owned(),
-            (false, n) => format!("its {n} restarts are used up"),
+        let why = match (again, is_final, self.rules.restart.limit) {
+            (_, true, _) => "starting it again would not help".to_owned(),
+            (Some(why), ..) => why,
+            (None, _, 0) => "it is not to be started again".to_owned(),
+            (None, _, 1) => "its one restart is used up".to_owned(),
+            (None, _, n) => format!("its {n} restarts are used up"),
         };
         self.set(id, TaskPhase::Failed, now);
         self.say(
@@ -403,6 +443,13 @@ impl Job {
     }
 
     fn interrupt(&mut self, signal: i32, now: Duration, out: &mut Vec<Effect>) {
+        if self
+            .interrupted
+            .is_some_and(|at| now.saturating_sub(at) < SAME_REQUEST)
+        {
+            return;
+        }
+        self.interrupted = Some(now);
         self.interrupts += 1;
         let name = Exit::Signal(signal);
         // What was done, or has failed, stays so.

@@ -81,7 +81,7 @@ impl Played {
     }
 
     fn exit(&mut self, id: usize, code: i32) -> Vec<Effect> {
-        self.step(Event::Exited(id, Exit::Code(code)))
+        self.step(Event::Exited(id, Exit::Code(code), None))
     }
 
     fn phase(&self, id: usize) -> TaskPhase {
@@ -118,7 +118,7 @@ fn a_server_that_does_not_listen_is_ended_and_tried_again() {
     job.step(Event::Started(0, 1));
     assert_eq!(job.at(59), []);
     assert_eq!(job.at(60), [Effect::Kill(0)]);
-    job.step(Event::Exited(0, Exit::Signal(9)));
+    job.step(Event::Exited(0, Exit::Signal(9), None));
     assert_eq!(job.at(61), [Effect::Start(0)]);
     assert_eq!(job.up(0), [Effect::Start(1)]);
 }
@@ -150,15 +150,18 @@ fn a_server_comes_back_even_if_it_ended_well() {
 
 #[test]
 fn a_task_that_keeps_failing_ends_the_job_with_its_code() {
-    let mut job = Played::training(|_| ());
+    let mut job = Played::training(|rules| rules.restart.alike = 0);
     for at in [1, 3] {
         job.exit(2, 7);
         assert_eq!(job.at(at), [Effect::Start(2)]);
         job.up(2);
     }
-    assert_eq!(job.exit(2, 7), [Effect::Terminate(0), Effect::Terminate(1)]);
+    assert_eq!(job.exit(2, 7), [Effect::Terminate(1)]);
+    assert_eq!(
+        job.step(Event::Exited(1, Exit::Signal(15), None)),
+        [Effect::Terminate(0)]
+    );
     job.exit(0, 0);
-    job.step(Event::Exited(1, Exit::Signal(15)));
     let outcome = job.job.outcome().unwrap();
     assert_eq!(
         (outcome.clone(), outcome.code()),
@@ -169,8 +172,34 @@ fn a_task_that_keeps_failing_ends_the_job_with_its_code() {
 #[test]
 fn wrong_usage_is_not_tried_again() {
     let mut job = Played::training(|_| ());
-    assert_eq!(job.exit(1, 2), [Effect::Terminate(0), Effect::Terminate(2)]);
+    assert_eq!(job.exit(1, 2), [Effect::Terminate(2)]);
     assert_eq!(job.phase(1), TaskPhase::Failed);
+}
+
+#[test]
+fn a_program_that_fails_at_once_or_twice_alike_is_started_twice_and_not_six_times() {
+    let fails = |lived: u64, words: [&str; 2]| {
+        let mut job = Played::training(|rules| rules.restart.limit = 5);
+        let mut now = 0;
+        for (i, word) in words.iter().enumerate() {
+            now += lived;
+            job.now = Duration::from_secs(now);
+            let gone = Event::Exited(2, Exit::Code(1), Some((*word).to_owned()));
+            let effects = job.step(gone);
+            if i == 1 {
+                return (effects, job.phase(2), job.job.state().tasks[2].starts);
+            }
+            now += 1;
+            assert_eq!(job.at(now), [Effect::Start(2)]);
+            job.up(2);
+        }
+        unreachable!()
+    };
+    let ended = (vec![Effect::Terminate(1)], TaskPhase::Failed, 2);
+    assert_eq!(fails(1, ["at 17:03 no such file", "something else"]), ended);
+    assert_eq!(fails(60, ["at 17:03 NaN", "at 17:04 NaN"]), ended);
+    // Another fault after some work is another matter.
+    assert_eq!(fails(60, ["a", "b"]), (vec![], TaskPhase::BackOff, 2));
 }
 
 #[test]
@@ -178,9 +207,9 @@ fn what_does_not_end_is_killed() {
     let mut job = Played::training(|_| ());
     job.exit(1, 0);
     job.exit(2, 0);
-    assert_eq!(job.at(14), []);
-    assert_eq!(job.at(15), [Effect::Kill(0)]);
-    job.step(Event::Exited(0, Exit::Signal(9)));
+    assert_eq!(job.at(9), []);
+    assert_eq!(job.at(10), [Effect::Kill(0)]);
+    job.step(Event::Exited(0, Exit::Signal(9), None));
     assert_eq!(job.job.outcome(), Some(Outcome::Done));
 }
 
@@ -188,13 +217,33 @@ fn what_does_not_end_is_killed() {
 fn one_interrupt_asks_and_the_next_kills() {
     let mut job = Played::training(|_| ());
     let all = [0, 1, 2];
-    assert_eq!(job.step(Event::Interrupt(2)), all.map(Effect::Terminate));
+    assert_eq!(job.step(Event::Interrupt(2)), [1, 2].map(Effect::Terminate));
+    // The same request, to the process and to its group.
+    assert_eq!(job.step(Event::Interrupt(2)), []);
+    job.now = Duration::from_secs(1);
     assert_eq!(job.step(Event::Interrupt(2)), all.map(Effect::Kill));
+    job.now = Duration::from_secs(2);
     assert_eq!(job.step(Event::Interrupt(2)), all.map(Effect::Kill));
     for id in all {
-        job.step(Event::Exited(id, Exit::Signal(9)));
+        job.step(Event::Exited(id, Exit::Signal(9), None));
     }
     assert_eq!(job.job.outcome().unwrap().code(), 130);
+}
+
+#[test]
+fn programs_end_before_the_servers_through_which_they_save() {
+    let mut job = Played::training(|_| ());
+    let asked = job.step(Event::Interrupt(15));
+    assert_eq!(asked, [Effect::Terminate(1), Effect::Terminate(2)]);
+    assert_eq!(job.exit(1, 0), []);
+    assert_eq!(job.exit(2, 0), [Effect::Terminate(0)]);
+    job.exit(0, 0);
+    assert_eq!(job.job.outcome().unwrap().code(), 143);
+    // Those who take too long to save are killed, and the servers with them.
+    let mut slow = Played::training(|_| ());
+    slow.step(Event::Interrupt(15));
+    assert_eq!(slow.at(9), []);
+    assert_eq!(slow.at(10), [0, 1, 2].map(Effect::Kill));
 }
 
 #[test]
@@ -245,8 +294,8 @@ fn a_missing_program_ends_the_job_at_once() {
 #[test]
 fn the_chiefs_end_may_be_the_jobs() {
     let mut job = Played::training(|rules| rules.done_with_chief = true);
-    assert_eq!(job.exit(1, 0), [Effect::Terminate(0), Effect::Terminate(2)]);
-    job.exit(2, 1);
+    assert_eq!(job.exit(1, 0), [Effect::Terminate(2)]);
+    assert_eq!(job.exit(2, 1), [Effect::Terminate(0)]);
     job.exit(0, 0);
     assert_eq!(job.job.outcome(), Some(Outcome::Done));
 }
@@ -256,7 +305,7 @@ fn a_task_is_killed_on_demand_and_comes_back() {
     let mut job = Played::training(|rules| rules.kills = vec![(0, Duration::from_secs(5))]);
     assert_eq!(job.at(4), []);
     assert_eq!(job.at(5), [Effect::Kill(0)]);
-    job.step(Event::Exited(0, Exit::Signal(9)));
+    job.step(Event::Exited(0, Exit::Signal(9), None));
     assert_eq!(job.at(6), [Effect::Start(0)]);
     let text = &job.job.state().happenings.back().unwrap().text;
     assert!(text.contains("as was asked for"), "{text}");

@@ -6,6 +6,7 @@
 //! This crate starts and watches processes and never sees a tensor. It neither prints nor reads
 //! arguments or environment; the program around it does.
 
+mod cause;
 mod dir;
 mod guard;
 mod job;

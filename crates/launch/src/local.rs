@@ -41,6 +41,8 @@ pub struct Setup {
     pub path: OsString,
     /// Processes to be lost, so long after the programs have started.
     pub kills: Vec<(TaskName, Duration)>,
+    /// Lines of output that begin so are for the listener and not for the logs.
+    pub unlogged: Option<String>,
 }
 
 /// Why a job cannot be started.
@@ -102,6 +104,9 @@ pub struct Local {
     talking: (Sender<()>, Receiver<()>),
     log: Option<File>,
     logged: u64,
+    unlogged: Option<String>,
+    /// Output of processes whose start has not been told yet waits for these to be dropped.
+    held: Vec<Sender<()>>,
 }
 
 /// What threads tell the loop.
@@ -186,6 +191,8 @@ impl Local {
             inbox: mpsc::channel(),
             talking: mpsc::channel(),
             logged: 0,
+            unlogged: setup.unlogged,
+            held: Vec::new(),
         })
     }
 
@@ -220,6 +227,7 @@ impl Local {
                 self.log_happenings();
                 self.monitor.publish(self.job.state());
             }
+            self.held.clear();
             if let Some(outcome) = self.job.outcome() {
                 self.hear_last_words();
                 return Ok((outcome, self.job.state().clone()));
@@ -267,7 +275,19 @@ impl Local {
         if let Some(guard) = &mut self.guard {
             guard.remove(child.id());
         }
-        Some(Event::Exited(id, exit))
+        Some(Event::Exited(id, exit, self.last_word(id, exit)))
+    }
+
+    /// The last line that a process printed which failed. What is still on its way into the log
+    /// is waited for, for a moment.
+    fn last_word(&self, id: TaskId, exit: Exit) -> Option<String> {
+        const MOMENT: Duration = Duration::from_millis(50);
+        if exit.is_success() {
+            return None;
+        }
+        std::thread::sleep(MOMENT);
+        let log = &self.job.state().tasks.get(id)?.log;
+        crate::cause::last_lines(log, 1).pop()
     }
 
     fn carry_out(&mut self, effect: Effect, listener: &Listener) -> Vec<Event> {
@@ -313,7 +333,8 @@ impl Local {
             .command
             .split_first()
             .ok_or_else(|| io::Error::other("there is no program"))?;
-        writeln!(log, "--- {} start {start}: {program}", planned.name)?;
+        let mark = crate::cause::START;
+        writeln!(log, "{mark}{} start {start}: {program}", planned.name)?;
         let dir = &self.job.state().dir;
         let mut child = guard::group_of_its_own(Command::new(program).args(args))
             .envs(&planned.env)
@@ -340,9 +361,14 @@ impl Local {
             let (name, listener) = (planned.name.clone(), listener.clone());
             let (log, talking) = (log.try_clone().ok(), self.talking.0.clone());
             let inbox = planned.announces.then(|| self.inbox.0.clone());
+            let (held, is_told) = mpsc::channel();
+            self.held.push(held);
+            let unlogged = self.unlogged.clone();
             std::thread::spawn(move || {
                 let _talking = talking;
-                output::copy(stream, log, |line| {
+                // Ends when the sender is gone.
+                let _ = is_told.recv();
+                output::copy(stream, log, unlogged.as_deref(), |line| {
                     if let Some(inbox) = inbox.as_ref().filter(|_| line.contains(LISTENS)) {
                         let _ = inbox.send(Message::Listens(id, start));
                     }

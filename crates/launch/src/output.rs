@@ -24,7 +24,15 @@ pub type Listener = Arc<dyn Fn(&TaskName, Printed, &str) + Send + Sync>;
 
 /// Copies a stream to its log and its listener until it ends. A log that cannot be written is no
 /// reason for the process to stop.
-pub(crate) fn copy(mut from: impl Read, mut log: Option<File>, mut line: impl FnMut(&str)) {
+///
+/// Lines that begin with `unlogged` are for the listener alone.
+pub(crate) fn copy(
+    mut from: impl Read,
+    log: Option<File>,
+    unlogged: Option<&str>,
+    mut line: impl FnMut(&str),
+) {
+    let mut log = log.map(|file| Log::new(file, unlogged));
     let mut lines = Lines::default();
     let mut buffer = [0; 8192];
     loop {
@@ -36,14 +44,72 @@ pub(crate) fn copy(mut from: impl Read, mut log: Option<File>, mut line: impl Fn
         };
         let bytes = buffer.get(..read).unwrap_or_default();
         if let Some(file) = &mut log
-            && file.write_all(bytes).is_err()
+            && file.write(bytes).is_err()
         {
             line("(the log file cannot be written; the rest of this output is not kept)");
             log = None;
         }
         lines.push(bytes, &mut line);
     }
+    if let Some(file) = &mut log {
+        // There is nobody left to tell that it cannot be written.
+        let _ = file.finish();
+    }
     lines.finish(&mut line);
+}
+
+/// A log file, without the lines that are not meant for it.
+struct Log {
+    file: File,
+    unlogged: Option<Vec<u8>>,
+    /// The beginning of a line of which is not known yet whether it is meant for the log.
+    open: Vec<u8>,
+    /// Whether the line under way is left out.
+    is_left_out: bool,
+    in_line: bool,
+}
+
+impl Log {
+    fn new(file: File, unlogged: Option<&str>) -> Log {
+        Log {
+            file,
+            unlogged: unlogged.map(|mark| mark.as_bytes().to_vec()),
+            open: Vec::new(),
+            is_left_out: false,
+            in_line: false,
+        }
+    }
+
+    fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        let Some(mark) = &self.unlogged else {
+            return self.file.write_all(bytes);
+        };
+        let mut kept = Vec::with_capacity(bytes.len());
+        for byte in bytes {
+            if !self.in_line {
+                self.open.push(*byte);
+                if self.open.len() < mark.len() && mark.starts_with(&self.open) {
+                    continue;
+                }
+                self.is_left_out = self.open.starts_with(mark);
+                if !self.is_left_out {
+                    kept.extend_from_slice(&self.open);
+                }
+                self.open.clear();
+                self.in_line = true;
+            } else if !self.is_left_out {
+                kept.push(*byte);
+            }
+            if *byte == b'\n' {
+                self.in_line = false;
+            }
+        }
+        self.file.write_all(&kept)
+    }
+
+    fn finish(&mut self) -> std::io::Result<()> {
+        self.file.write_all(&self.open)
+    }
 }
 
 /// Bytes, cut into lines.
@@ -85,7 +151,7 @@ impl Lines {
 
 /// Without escape sequences and control characters: one task must not be able to paint over what
 /// another, or the launcher, says.
-fn cleaned(text: &str) -> String {
+pub(crate) fn cleaned(text: &str) -> String {
     let mut out = String::with_capacity(text.len());
     let mut chars = text.chars().peekable();
     while let Some(c) = chars.next() {
@@ -132,7 +198,7 @@ mod tests {
 
     fn lines(bytes: &[u8]) -> Vec<String> {
         let mut out = Vec::new();
-        copy(bytes, None, |line| out.push(line.to_owned()));
+        copy(bytes, None, None, |line| out.push(line.to_owned()));
         out
     }
 
@@ -173,7 +239,33 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.log");
         let file = File::create(&path).unwrap();
-        copy(&b"\x1b[31mred\r\n"[..], Some(file), |_| ());
+        copy(&b"\x1b[31mred\r\n"[..], Some(file), None, |_| ());
         assert_eq!(std::fs::read(path).unwrap(), b"\x1b[31mred\r\n");
+    }
+
+    /// Hands out a byte at a time.
+    struct Slow<'a>(&'a [u8]);
+
+    impl Read for Slow<'_> {
+        fn read(&mut self, into: &mut [u8]) -> std::io::Result<usize> {
+            self.0.read(&mut into[..1])
+        }
+    }
+
+    #[test]
+    fn lines_for_the_listener_alone_are_not_in_the_log() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.log");
+        let text = b"one\n@progress {}\n@pro\n\n@\n@progress 2\ntwo @progress\n@progr";
+        let mut heard = Vec::new();
+        let file = File::create(&path).unwrap();
+        let line = |line: &str| heard.push(line.to_owned());
+        copy(Slow(text), Some(file), Some("@progress "), line);
+        assert_eq!(heard.len(), 8, "{heard:?}");
+        let log = std::fs::read_to_string(&path).unwrap();
+        assert_eq!(log, "one\n@pro\n\n@\ntwo @progress\n@progr");
+        let file = File::create(&path).unwrap();
+        copy(&text[..], Some(file), Some("@progress "), |_| ());
+        assert_eq!(std::fs::read_to_string(&path).unwrap(), log);
     }
 }

@@ -1,6 +1,7 @@
 //! When a process that failed is started again: a budget per process over a sliding window, with
-//! growing pauses. Pure: time is an argument.
+//! growing pauses, and an eye for failures that repeat. Pure: time is an argument.
 
+use crate::state::Exit;
 use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 use std::time::Duration;
@@ -20,6 +21,8 @@ pub struct RestartPolicy {
     /// Longest pause.
     #[serde(with = "crate::time")]
     pub backoff_max: Duration,
+    /// So many failures in a row that are alike, or come at once, are enough; 0 counts none.
+    pub alike: u32,
     /// Exit codes after which another attempt would end the same way.
     pub final_codes: Vec<i32>,
 }
@@ -31,6 +34,7 @@ impl Default for RestartPolicy {
             window: Duration::from_secs(600),
             backoff: Duration::from_millis(500),
             backoff_max: Duration::from_secs(30),
+            alike: 2,
             // Wrong usage; and what shells say for programs that are not there or not executable.
             final_codes: vec![2, 126, 127],
         }
@@ -59,6 +63,71 @@ impl Failures {
         let pause = policy.backoff.saturating_mul(1 << doublings);
         Some(pause.min(policy.backoff_max))
     }
+}
+
+/// A process that lived no longer than this has failed at once: a wrong import, a missing file.
+const AT_ONCE: Duration = Duration::from_secs(5);
+/// One that lived longer has done something: its next failure is another one.
+const LONG: Duration = Duration::from_secs(120);
+
+/// How a process failed.
+#[derive(Clone, Debug)]
+pub(crate) struct Fault {
+    pub(crate) exit: Exit,
+    /// The last thing that it printed.
+    pub(crate) words: Option<String>,
+    /// Whether it was made to go.
+    pub(crate) is_victim: bool,
+    /// How long it was there.
+    pub(crate) lived: Duration,
+}
+
+/// Failures in a row that are alike.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Alike {
+    last: Option<Fault>,
+    count: u32,
+}
+
+impl Alike {
+    /// Counts a failure; why another attempt would end the same way, if that is to be expected.
+    pub(crate) fn count(&mut self, policy: &RestartPolicy, fault: Fault) -> Option<String> {
+        // What ends a process from outside says nothing about the next one.
+        let is_own = !fault.is_victim && !matches!(fault.exit, Exit::Signal(9 | 15));
+        if !is_own || fault.lived > LONG {
+            *self = Alike::default();
+            return None;
+        }
+        let is_quick = |fault: &Fault| fault.lived <= AT_ONCE;
+        let both_quick = self.last.as_ref().is_some_and(is_quick) && is_quick(&fault);
+        let is_same = self.last.as_ref().is_some_and(|last| {
+            last.exit == fault.exit
+                && last.words.as_deref().map(gist) == fault.words.as_deref().map(gist)
+        });
+        self.count = match both_quick || is_same {
+            true => self.count + 1,
+            false => 1,
+        };
+        self.last = Some(fault);
+        let enough = policy.alike > 0 && policy.limit > 0 && self.count >= policy.alike;
+        enough.then(|| {
+            let how = if is_same {
+                "in the same way"
+            } else {
+                "at once"
+            };
+            let times = match self.count {
+                2 => "twice".to_owned(),
+                n => format!("{n} times"),
+            };
+            format!("it failed {times} {how}, and would again")
+        })
+    }
+}
+
+/// A line without its numbers: times, addresses and process ids differ from one attempt to the next.
+fn gist(line: &str) -> String {
+    line.chars().filter(|c| !c.is_ascii_digit()).collect()
 }
 
 #[cfg(test)]
@@ -96,6 +165,48 @@ mod tests {
         assert!(failures.count(&policy, seconds(0)).is_some());
         assert!(failures.count(&policy, seconds(60)).is_none());
         assert!(failures.count(&policy, seconds(61)).is_some());
+    }
+
+    fn fault(seconds_lived: u64, exit: Exit, words: &str) -> Fault {
+        Fault {
+            exit,
+            words: Some(words.to_owned()),
+            is_victim: false,
+            lived: seconds(seconds_lived),
+        }
+    }
+
+    #[test]
+    fn failures_that_are_alike_are_not_repeated_until_the_budget_is_spent() {
+        let policy = RestartPolicy::default();
+        let one = Exit::Code(1);
+        let judged = |faults: &[Fault]| -> Vec<bool> {
+            let mut alike = Alike::default();
+            let judge = |f: &Fault| alike.count(&policy, f.clone()).is_some();
+            faults.iter().map(judge).collect()
+        };
+        let lost = |n| fault(60, one, &format!("error 17:0{n} ps:0 is gone"));
+        assert_eq!(judged(&[lost(1), lost(2)]), [false, true]);
+        // Whatever it says, a program that twice does not get anywhere will not.
+        let quick = [fault(1, one, "a"), fault(2, Exit::Code(3), "b")];
+        assert_eq!(judged(&quick), [false, true]);
+        let other = [
+            fault(60, one, "a"),
+            fault(60, one, "b"),
+            fault(60, one, "a"),
+        ];
+        assert_eq!(judged(&other), [false; 3]);
+        let worked_between = [lost(1), fault(600, one, "error"), lost(2)];
+        assert_eq!(judged(&worked_between), [false; 3]);
+        let killed = [fault(1, Exit::Signal(9), ""), fault(1, Exit::Signal(9), "")];
+        assert_eq!(judged(&killed), [false; 2]);
+        let said = |n| {
+            let mut alike = Alike::default();
+            let mut again = || alike.count(&policy, fault(n, one, "x"));
+            again();
+            again().unwrap()
+        };
+        assert_eq!(said(60), "it failed twice in the same way, and would again");
     }
 
     #[test]

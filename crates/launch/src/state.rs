@@ -288,6 +288,11 @@ impl Monitor {
         self.shared.state.lock().clone()
     }
 
+    /// The version of the job as it is now.
+    pub fn version(&self) -> u64 {
+        self.shared.state.lock().version
+    }
+
     /// The job once it is newer than the version seen, or as it is when the time is over.
     pub fn wait(&self, seen: u64, at_most: Duration) -> JobState {
         let mut state = self.shared.state.lock();

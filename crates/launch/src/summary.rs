@@ -38,6 +38,9 @@ pub fn summary(outcome: &Outcome, state: &JobState) -> String {
         out += &format!("  {name:width$}  {}{exit}{restarts}\n", task.phase);
     }
     out += &format!("logs: {}\n", state.dir.join("logs").display());
+    if let Some(cause) = crate::cause::block(outcome, state) {
+        out += &cause;
+    }
     out
 }
 

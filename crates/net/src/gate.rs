@@ -6,12 +6,15 @@
 //!                    └──cut──► cut: whatever is still under way is answered UNAVAILABLE and dropped
 //! ```
 
+use crate::control::Reporter;
+use downpour_wire::control::TaskReport;
 use parking_lot::Mutex;
 use std::collections::HashMap;
 use std::convert::Infallible;
 use std::future::Future;
+use std::net::IpAddr;
 use std::pin::Pin;
-use std::sync::Arc;
+use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Context, Poll, Waker};
 use std::time::Duration;
 use tokio::sync::Notify;
@@ -62,12 +65,17 @@ enum Phase {
     Cut,
 }
 
+/// As [`Reporter`] holds it.
+type ReportFn = dyn Fn() -> TaskReport + Send + Sync;
+
 /// The door of one task.
 pub struct Gate {
     /// `/job:J/replica:0/task:N`, for what is said to those who are refused.
     name: String,
     state: Mutex<State>,
     left: Notify,
+    /// What `/metrics` shows, and whether to other machines. What reports knows this gate itself.
+    metrics: OnceLock<(Weak<ReportFn>, bool)>,
 }
 
 struct State {
@@ -83,6 +91,27 @@ struct Call {
 }
 
 impl Gate {
+    /// Lets this machine, or all, read the task's figures at `/metrics`. The first call counts.
+    pub fn show_metrics(&self, reporter: &Reporter, to_all: bool) {
+        let _ = self.metrics.set((Arc::downgrade(reporter), to_all));
+    }
+
+    /// What `/metrics` shows to one at this address; why nothing.
+    pub(crate) fn metrics(&self, from: Option<IpAddr>) -> Result<String, &'static str> {
+        let known = self.metrics.get();
+        let known = known.and_then(|(reporter, to_all)| Some((reporter.upgrade()?, to_all)));
+        let Some((reporter, to_all)) = known else {
+            return Err("this task shows no figures");
+        };
+        let is_near = from.is_some_and(|ip| ip.to_canonical().is_loopback());
+        match *to_all || is_near {
+            true => Ok(crate::metrics::page(&reporter())),
+            false => Err(
+                "figures are shown to the task's own machine; --allow-remote-inspect shows them to others",
+            ),
+        }
+    }
+
     /// An open door.
     pub fn new(name: &str) -> Arc<Gate> {
         Arc::new(Gate {
@@ -93,6 +122,7 @@ impl Gate {
                 calls: HashMap::new(),
             }),
             left: Notify::new(),
+            metrics: OnceLock::new(),
         })
     }
 

@@ -5,6 +5,7 @@
 use crate::Gate;
 use crate::lane::MAGIC;
 use std::io;
+use std::net::IpAddr;
 use std::time::Duration;
 use tokio::net::TcpStream;
 use tonic_health::ServingStatus;
@@ -112,7 +113,9 @@ async fn talk(socket: &TcpStream, gate: &Gate) -> io::Result<()> {
             Err(e) => return Err(e),
         }
     }
-    let reply = reply(&head, gate.is_open());
+    let from = socket.peer_addr().ok().map(|a| a.ip());
+    let from = from.filter(|_| names_this_host(&head));
+    let reply = reply(&head, gate.is_open(), || gate.metrics(from));
     let mut rest = reply.as_bytes();
     while !rest.is_empty() {
         socket.writable().await?;
@@ -125,21 +128,51 @@ async fn talk(socket: &TcpStream, gate: &Gate) -> io::Result<()> {
     Ok(())
 }
 
+/// Whether a request is meant for a loopback address, or says nothing of its host: a page of the
+/// internet whose name leads here names that.
+fn names_this_host(head: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(head);
+    let host = text.lines().find_map(|line| {
+        let (name, value) = line.split_once(':')?;
+        name.eq_ignore_ascii_case("host").then(|| value.trim())
+    });
+    let Some(host) = host else {
+        return true;
+    };
+    let name = match host.rsplit_once(':') {
+        Some((name, port)) if !port.ends_with(']') => name,
+        _ => host,
+    };
+    let bare = name.trim_start_matches('[').trim_end_matches(']');
+    let is_loopback = bare.parse::<IpAddr>().is_ok_and(|ip| ip.is_loopback());
+    is_loopback || name.eq_ignore_ascii_case("localhost")
+}
+
 /// What is said to a request.
-fn reply(head: &[u8], is_open: bool) -> String {
+fn reply(
+    head: &[u8],
+    is_open: bool,
+    metrics: impl FnOnce() -> Result<String, &'static str>,
+) -> String {
     let line = head.split(|b| *b == b'\r').next().unwrap_or_default();
     let line = String::from_utf8_lossy(line);
     let mut words = line.split(' ');
     let (method, target) = (words.next(), words.next().unwrap_or_default());
     let path = target.split('?').next().unwrap_or_default();
+    let metrics = (path == "/metrics" && head.len() <= MAX_HEAD).then(metrics);
     let (status, body) = match path {
         _ if head.len() > MAX_HEAD => ("431 Request Header Fields Too Large", "too much\n"),
+        "/metrics" => match &metrics {
+            Some(Ok(text)) => ("200 OK", text.as_str()),
+            Some(Err(why)) => ("403 Forbidden", *why),
+            None => ("404 Not Found", ""),
+        },
         "/healthz" | "/livez" => ("200 OK", "ok\n"),
         "/readyz" if is_open => ("200 OK", "ok\n"),
         "/readyz" => ("503 Service Unavailable", "shutting down\n"),
         _ => (
             "404 Not Found",
-            "a Downpour task speaks gRPC here; over HTTP/1 it answers /healthz and /readyz\n",
+            "a Downpour task speaks gRPC here; over HTTP/1 it answers /healthz, /readyz and /metrics\n",
         ),
     };
     let shown = match method {
@@ -158,7 +191,7 @@ mod tests {
 
     #[track_caller]
     fn check(request: &str, is_open: bool, status: &str) -> String {
-        let said = reply(request.as_bytes(), is_open);
+        let said = reply(request.as_bytes(), is_open, || Err("nothing"));
         assert!(said.starts_with(&format!("HTTP/1.1 {status} ")), "{said}");
         said.split_once("\r\n\r\n").unwrap().1.to_owned()
     }
@@ -173,6 +206,23 @@ mod tests {
         assert_eq!(check("GET /healthz HTTP/1.0\r\n\r\n", false, "200"), "ok\n");
         check("GET /readyz HTTP/1.1\r\n\r\n", false, "503");
         assert_eq!(check("HEAD /healthz HTTP/1.1\r\n\r\n", true, "200"), "");
+    }
+
+    #[test]
+    fn pages_of_the_internet_read_no_figures() {
+        for (host, own) in [
+            ("", true),
+            ("Host: 127.0.0.1:2222\r\n", true),
+            ("host: LOCALHOST:1\r\n", true),
+            ("Host: [::1]:2222\r\n", true),
+            ("Host: evil.example:2222\r\n", false),
+            ("Host: 127.0.0.1.evil.example\r\n", false),
+            ("Host:\r\n", false),
+        ] {
+            let head = format!("GET /metrics HTTP/1.1\r\n{host}\r\n");
+            assert_eq!(names_this_host(head.as_bytes()), own, "{host}");
+        }
+        check("GET /metrics HTTP/1.1\r\n\r\n", true, "403");
     }
 
     #[test]

@@ -21,6 +21,7 @@ mod linger;
 mod link;
 mod master;
 mod message;
+mod metrics;
 mod missing;
 mod peers;
 mod presence;
@@ -44,6 +45,7 @@ pub use dedup::{RecentIds, RecentRequests};
 pub use definition::{Definition, DefinitionError, parse_bytes, parse_duration};
 pub use gate::Gate;
 pub use health::Health;
+pub use metrics::metrics_of;
 pub use http::{HttpAnswer, HttpHandler, HttpRequest, serve_http};
 pub use lane::{
     LaneHandler, LaneOffer, Lanes, RunEnded, StepState, Taker, Transport, is_lent, let_go,

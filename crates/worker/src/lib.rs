@@ -6,6 +6,7 @@
 mod ending;
 mod lanes;
 mod lifecycle;
+mod parameters;
 mod partial;
 mod remote_functions;
 mod remote_rendezvous;

@@ -2,6 +2,7 @@
 //! here is on the way of a step.
 
 use crate::Worker;
+use crate::parameters::{Parameters, global_step};
 use crate::trainings::trainings;
 use downpour_net::Task;
 use downpour_runtime::{STALENESS_FROM, StalenessFacts, VariableFacts};
@@ -28,7 +29,22 @@ impl Worker {
                 incarnation: device.incarnation,
             })
             .collect();
-        for (master, handles) in self.attendance().masters {
+        let attendance = self.attendance();
+        let has_left = |task: &str| {
+            attendance
+                .masters
+                .get(task)
+                .is_some_and(|open| open.is_empty())
+        };
+        let tasks = self.config.peers.tasks();
+        report.members = tasks
+            .map(|(task, address)| MemberReport {
+                task: task.to_owned(),
+                address: address.to_owned(),
+                has_left: has_left(task),
+            })
+            .collect();
+        for (master, handles) in attendance.masters {
             // An unnamed master is the one of this task.
             let own = master.is_empty() || master == self.config.name;
             for handle in handles.into_iter().filter(|_| !own) {
@@ -52,16 +68,10 @@ impl Worker {
                 waiting: lane.waiting,
             })
             .collect();
-        let tasks = self.config.peers.tasks();
-        report.members = tasks
-            .map(|(task, address)| MemberReport {
-                task: task.to_owned(),
-                address: address.to_owned(),
-            })
-            .collect();
         let resources = &self.config.device.resources;
         let variables = resources.variables();
         let names = variables.iter().map(|(c, n, _)| (c.as_str(), n.as_str()));
+        report.global_step = global_step(resources, names.clone());
         report.trainings = trainings(resources, names);
         report.writers = self.writers.report();
         report_variables(variables, report);
@@ -85,6 +95,13 @@ fn report_variables(variables: Vec<(String, String, VariableFacts)>, report: &mu
     let mut totals = VariableTotals::default();
     let mut counts = vec![0; STALENESS_FROM.len()];
     let mut list = Vec::with_capacity(variables.len());
+    let parameters = Parameters::among(&variables);
+    for (container, name, facts) in &variables {
+        if parameters.has(container, name, facts) {
+            totals.parameters += 1;
+            totals.parameter_bytes += facts.bytes as u64;
+        }
+    }
     for (container, name, facts) in variables {
         totals.count += 1;
         totals.bytes += facts.bytes as u64;

@@ -7,8 +7,10 @@ mod flags;
 mod mnist;
 mod model;
 mod progress;
+mod recovery;
 mod sandblaster;
 mod sketch;
+mod slope;
 mod view;
 mod worker;
 
@@ -20,10 +22,11 @@ use crate::run::conduct::{conduct, setup};
 use crate::run::console::{Console, When};
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
-use downpour_launch::{JobSpec, JobState, Local, Outcome};
+use downpour_launch::{HappeningKind, JobSpec, JobState, Local, Outcome};
 use flags::Flags;
 use model::Kind;
 use progress::Progress;
+use serde_json::json;
 use std::io::Write as _;
 use std::path::Path;
 use std::process::ExitCode;
@@ -72,13 +75,17 @@ struct Show {
 
 impl Show {
     fn run(&self, flags: &Flags) -> Result<ExitCode> {
-        let local = Local::prepare(self.spec(flags)?, setup(flags.kill.clone())?)?;
+        let mut setup = setup(flags.kill.clone())?;
+        setup.unlogged = Some(progress::MARK.to_owned());
+        let kept = data::keep();
+        let local = Local::prepare(self.spec(flags, kept.as_deref())?, setup)?;
         let state = local.monitor().snapshot();
-        data::unpack(&state.dir.join("data"))
-            .with_context(|| format!("cannot write the images to '{}'", state.dir.display()))?;
+        if kept.is_none() {
+            data::unpack(&state.dir.join("data"))
+                .with_context(|| format!("cannot write the images to '{}'", state.dir.display()))?;
+        }
         let progress = Arc::new(Progress::default());
-        let mut subject = DashboardFlags::job(&local.monitor());
-        subject.dirs.push(state.dir.join("train"));
+        let subject = DashboardFlags::job(&local.monitor());
         let dashboard = flags.dashboard.start_beside(subject)?;
         if let Some(dashboard) = &dashboard {
             Console::new(When::Auto).note(&format!("dashboard at {}", dashboard.url()));
@@ -87,12 +94,15 @@ impl Show {
             true => View::silent(),
             false => View::start(&self.title, &self.plan, local.monitor(), progress.clone()),
         };
-        let heard = progress.clone();
+        let (heard, told) = (progress.clone(), progress.clone());
         let (quiet, console) = (flags.json, Console::new(When::Auto));
         let ended = conduct(
             local,
             move |task, _, line| heard.hear(task, line),
             move |happening| {
+                if let (HappeningKind::Loss, Some(task)) = (happening.kind, &happening.task) {
+                    told.lost(task);
+                }
                 if quiet {
                     console.note(&happening.to_string());
                 }
@@ -105,11 +115,15 @@ impl Show {
         Ok(ExitCode::from(outcome.code()))
     }
 
-    fn spec(&self, flags: &Flags) -> Result<JobSpec> {
+    fn spec(&self, flags: &Flags, data: Option<&Path>) -> Result<JobSpec> {
         let own = std::env::current_exe().context("cannot find this program's own file")?;
         let own = own.to_str().context("this program's path is not UTF-8")?;
         let mut command = vec![own.to_owned()];
         command.extend_from_slice(&self.command);
+        command.push(match data.and_then(Path::to_str) {
+            Some(data) => format!("--data={data}"),
+            None => "--data={dir}/data".to_owned(),
+        });
         let mut spec = JobSpec::new(self.name, command, &self.counts);
         spec.dir.clone_from(&flags.dir);
         spec.train_dir = Some("{dir}/train".into());
@@ -126,6 +140,10 @@ impl Show {
         let checkpoint = checkpoint.ok().flatten();
         let seconds = state.ended.unwrap_or_default().as_secs_f64();
         let restarts: u32 = state.tasks.iter().map(|t| t.restarts()).sum();
+        // Others may have made some steps between the chief's last look and its last checkpoint.
+        let saved = checkpoint.as_deref().and_then(step_of);
+        let steps = progress.reported("steps").into_iter().chain(saved);
+        let steps = steps.max_by(f64::total_cmp);
         let mut out = std::io::stdout().lock();
         if json {
             let mut line = serde_json::Map::new();
@@ -134,6 +152,10 @@ impl Show {
             line.insert("restarts".into(), restarts.into());
             line.insert("exit_code".into(), outcome.code().into());
             line.insert("dir".into(), state.dir.to_string_lossy().into());
+            if let Some(steps) = steps {
+                line.insert("steps".into(), steps.into());
+            }
+            line.insert("recovered".into(), json!(progress.recoveries()));
             line.insert("checkpoint".into(), checkpoint.into());
             let _ = writeln!(out, "{}", serde_json::Value::Object(line));
             return;
@@ -149,15 +171,24 @@ impl Show {
                 out,
                 "\ntest accuracy {:.2} % after {} {}s, {:.1} s in all{again}",
                 accuracy * 100.0,
-                sketch::thousands(number("steps").unwrap_or(0.0)),
+                sketch::thousands(steps.unwrap_or(0.0)),
                 self.plan.unit,
                 seconds
             );
         } else {
             Console::new(When::Auto).plain(&downpour_launch::summary(outcome, state));
         }
+        for line in progress.now().recoveries(self.plan.unit) {
+            let _ = writeln!(out, "{line}");
+        }
         let _ = write!(out, "{}", places(state, &train, checkpoint.as_deref()));
     }
+}
+
+/// The step of a checkpoint, by its name.
+fn step_of(prefix: &str) -> Option<f64> {
+    let (_, step) = prefix.rsplit_once('-')?;
+    step.parse::<u64>().ok().map(|step| step as f64)
 }
 
 /// Where things are, and how to open them.
@@ -186,10 +217,9 @@ pub(crate) struct Plan {
 }
 
 impl Plan {
-    /// The same, and where data and results are, as flags of a trainer.
+    /// The same, and where results go, as flags of a trainer.
     fn to_flags(&self) -> Vec<String> {
         let mut flags = vec![
-            "--data={dir}/data".to_owned(),
             "--dir={dir}/train".to_owned(),
             format!("--steps={}", self.steps),
         ];

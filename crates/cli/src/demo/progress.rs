@@ -1,22 +1,34 @@
 //! How the demo's training goes: workers say it in lines of their output, the demo hears them. A
-//! line begins with a mark and is JSON, so that the logs can be read by people and programs alike.
+//! line for the demo begins with a mark and is JSON; the launcher keeps those out of the logs, which
+//! tell the same every few seconds in words.
 
+use super::recovery::{Recovery, Told};
+use super::sketch::thousands;
+use super::slope::Slope;
 use downpour::program::Report;
 use downpour::train::global_step;
 use downpour::train::hooks::{Context, Hook};
-use downpour::{Graph, Output, Result, Run};
-use downpour_launch::{JobState, TaskName, TaskPhase};
+use downpour::{Graph, Output, Result, Run, Session};
+use downpour_launch::{JobPhase, JobState, TaskName};
 use parking_lot::Mutex;
 use serde::{Deserialize, Serialize};
 use std::collections::{BTreeMap, VecDeque};
 use std::io::Write as _;
+use std::sync::Arc;
 use std::time::{Duration, Instant};
 
+/// How lines for the demo begin.
+pub(crate) const MARK: &str = "@";
 const PROGRESS: &str = "@progress ";
 const PORTIONS: &str = "@portions ";
+const SESSION: &str = "@session ";
 const REPORT: &str = "@report ";
+/// How often a worker says so to the readers of its log.
+const LOG_EVERY: Duration = Duration::from_secs(5);
 /// How often a worker says how far it is.
 pub(crate) const EVERY: Duration = Duration::from_millis(200);
+/// Most losses of tasks that are told of.
+const MAX_RECOVERIES: usize = 100;
 /// Most losses that are kept, for the curve.
 const MAX_LOSSES: usize = 4096;
 
@@ -38,6 +50,12 @@ pub(crate) struct Said {
     pub(crate) whole: bool,
 }
 
+/// A session was opened, on a model at this step.
+#[derive(Clone, Copy, Debug, Serialize, Deserialize)]
+struct Opened {
+    step: i64,
+}
+
 /// How many portions of the batch a replica has computed.
 #[derive(Clone, Copy, Debug, Serialize, Deserialize)]
 pub(crate) struct Computed {
@@ -54,6 +72,32 @@ pub(crate) struct Reporter {
     own: i64,
     begin: Instant,
     next: Instant,
+    log: Log,
+}
+
+/// Tells readers of a log how the training goes, in words.
+pub(crate) struct Log {
+    unit: &'static str,
+    next: Instant,
+}
+
+impl Log {
+    pub(crate) fn new(unit: &'static str) -> Log {
+        let next = Instant::now();
+        Log { unit, next }
+    }
+
+    pub(crate) fn tell(&mut self, said: &Said) {
+        let now = Instant::now();
+        if now < self.next {
+            return;
+        }
+        self.next = now + LOG_EVERY;
+        let (unit, step) = (self.unit, thousands(said.step as f64));
+        let (loss, accuracy) = (said.loss, said.accuracy * 100.0);
+        let line = format!("{unit} {step}  loss {loss:.4}  accuracy {accuracy:.1} %");
+        let _ = writeln!(std::io::stdout().lock(), "{line}");
+    }
 }
 
 impl Reporter {
@@ -65,6 +109,7 @@ impl Reporter {
             own: 0,
             begin: Instant::now(),
             next: Instant::now(),
+            log: Log::new("step"),
         }
     }
 }
@@ -72,6 +117,14 @@ impl Reporter {
 impl Hook for Reporter {
     fn begin(&mut self, graph: &Graph) -> Result<()> {
         self.step = Some(global_step(graph).value().clone());
+        Ok(())
+    }
+
+    fn after_create(&mut self, session: &Arc<Session>) -> Result<()> {
+        if let Some(step) = &self.step {
+            let step = session.fetch(step)?.scalar_value::<i64>()?;
+            say(SESSION, &Opened { step });
+        }
         Ok(())
     }
 
@@ -103,6 +156,7 @@ impl Hook for Reporter {
                 whole: false,
             };
             say_progress(&said);
+            self.log.tell(&said);
         }
         Ok(())
     }
@@ -140,12 +194,15 @@ pub(crate) struct Progress {
 /// All that a view shows of the training.
 #[derive(Clone, Default)]
 pub(crate) struct Heard {
-    /// Each worker's last word and its speed.
+    /// Each worker's last word, and its own session runs a second.
     pub(crate) workers: BTreeMap<TaskName, (Said, f64)>,
     /// Each replica's last word, and portions a second.
     pub(crate) replicas: BTreeMap<TaskName, (Computed, f64)>,
-    /// The furthest.
+    /// The furthest, of those since the training was last set back.
     pub(crate) last: Option<Said>,
+    /// How fast the step that all share grows.
+    slope: Slope,
+    recoveries: Vec<Recovery>,
     /// Losses over the steps.
     pub(crate) losses: VecDeque<(i64, f64)>,
     /// Averages over the last batches: one batch alone says little.
@@ -159,17 +216,37 @@ impl Progress {
     pub(crate) fn hear(&self, task: &TaskName, line: &str) {
         if let Some(text) = line.strip_prefix(PROGRESS) {
             if let Ok(said) = serde_json::from_str::<Said>(text) {
-                self.heard.lock().said(task, said);
+                self.heard.lock().said(task, said, Instant::now());
             }
         } else if let Some(text) = line.strip_prefix(PORTIONS) {
             if let Ok(computed) = serde_json::from_str::<Computed>(text) {
                 self.heard.lock().computed(task, computed);
+            }
+        } else if let Some(text) = line.strip_prefix(SESSION) {
+            if let Ok(opened) = serde_json::from_str::<Opened>(text) {
+                self.heard.lock().opened(task, opened.step);
             }
         } else if let Some(text) = line.strip_prefix(REPORT)
             && let Ok(report) = serde_json::from_str::<Report>(text)
         {
             self.heard.lock().report.extend(report);
         }
+    }
+
+    /// Hears that a task was lost.
+    pub(crate) fn lost(&self, task: &TaskName) {
+        let mut heard = self.heard.lock();
+        let step = heard.last.map_or(0, |last| last.step);
+        let lost = Recovery::new(task.clone(), step, Instant::now());
+        if heard.recoveries.len() < MAX_RECOVERIES {
+            heard.recoveries.push(lost);
+        }
+    }
+
+    /// What losses cost, for machines.
+    pub(crate) fn recoveries(&self) -> Vec<Told> {
+        let heard = self.heard.lock();
+        heard.recoveries.iter().map(Recovery::told).collect()
     }
 
     /// All that was heard.
@@ -189,7 +266,18 @@ impl Progress {
 }
 
 impl Heard {
-    fn said(&mut self, task: &TaskName, said: Said) {
+    fn said(&mut self, task: &TaskName, said: Said, now: Instant) {
+        // A worker that is behind itself goes on from a checkpoint; one that is behind another is
+        // only heard late.
+        let before = self.workers.get(task).map(|(before, _)| before.step);
+        if before.is_some_and(|before| said.step < before) {
+            self.slope.restart();
+            self.last = None;
+        }
+        self.slope.add(now, said.step);
+        for recovery in &mut self.recoveries {
+            recovery.trains(task, said.step, now);
+        }
         let speed = match self.workers.get(task) {
             // The worker may be another process by now.
             Some((before, _)) if said.seconds > before.seconds && said.own > before.own => {
@@ -205,11 +293,19 @@ impl Heard {
         };
         self.loss += (said.loss - self.loss) * weight;
         self.accuracy += (said.accuracy - self.accuracy) * weight;
-        self.last = Some(said);
+        if self.last.is_none_or(|last| last.step <= said.step) {
+            self.last = Some(said);
+        }
         if self.losses.len() == MAX_LOSSES {
             self.losses.pop_front();
         }
         self.losses.push_back((said.step, said.loss));
+    }
+
+    fn opened(&mut self, task: &TaskName, step: i64) {
+        for recovery in &mut self.recoveries {
+            recovery.session(task, step);
+        }
     }
 
     fn computed(&mut self, task: &TaskName, computed: Computed) {
@@ -223,11 +319,17 @@ impl Heard {
         self.replicas.insert(task.clone(), (computed, speed));
     }
 
-    /// Steps per second of all workers that are at work.
+    /// How fast the step that all share grows: now, or on the whole when the job has ended.
     pub(crate) fn speed(&self, state: &JobState) -> f64 {
-        let at_work = state.tasks.iter().filter(|t| t.phase == TaskPhase::Running);
-        let heard = at_work.filter_map(|task| self.workers.get(&task.name));
-        heard.map(|(_, speed)| speed).sum()
+        match state.phase {
+            JobPhase::Ended | JobPhase::Ending => self.slope.mean(),
+            _ => self.slope.per_second(Instant::now()),
+        }
+    }
+
+    /// What losses cost, for people.
+    pub(crate) fn recoveries(&self, unit: &str) -> Vec<String> {
+        self.recoveries.iter().map(|r| r.text(unit)).collect()
     }
 }
 

@@ -3,7 +3,7 @@
 
 use super::flags::Flags;
 use super::model::Kind;
-use super::progress::{Computed, EVERY, Said, say_computed, say_progress, say_report};
+use super::progress::{Computed, EVERY, Log, Said, say_computed, say_progress, say_report};
 use super::{Show, count};
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
@@ -12,7 +12,8 @@ use downpour::program::{self, Report};
 use downpour::train::Events;
 use downpour::train::sandblaster::{Outcome, Plan, Progress, Sandblaster as Settings};
 use downpour::{
-    Graph, ReplicaDeviceSetter, Role, Server, ServerConfig, Session, SessionOptions, Status, Target,
+    Graph, ReplicaDeviceSetter, Role, Server, ServerConfig, Session, SessionOptions, Spread,
+    Status, Target,
 };
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
@@ -87,7 +88,9 @@ impl Task {
         let args = program::Args::parse([], Some(&config)).map_err(|e| anyhow!("TF_CONFIG: {e}"));
         let role = args?.options.role.context("TF_CONFIG names no task")?;
         program::log_to_stderr();
-        match self.work(&role) {
+        // The coordinator saves and ends; replicas end when it has.
+        let stop = program::Stop::on_signals();
+        match self.work(&role, &stop) {
             Ok(()) => Ok(ExitCode::SUCCESS),
             // Unlike wrong usage, another attempt may help.
             Err(e) => {
@@ -97,7 +100,7 @@ impl Task {
         }
     }
 
-    fn work(&self, role: &Role) -> Result<()> {
+    fn work(&self, role: &Role, stop: &program::Stop) -> Result<()> {
         let begin = Instant::now();
         let tasks = |job: &str| role.cluster.job(job).map_or(0, |tasks| tasks.len());
         let portions = PORTIONS_EACH * tasks("worker").max(1);
@@ -122,8 +125,8 @@ impl Task {
         match role.job.as_str() {
             "chief" => {
                 let end = self.seconds.map(|s| begin + Duration::from_secs(s));
-                let report = model.coordinate(&place, &self.dir, end).map_err(failed)?;
-                say_report(&report);
+                let outcome = model.coordinate(&place, &self.dir, end, stop);
+                say_report(&outcome.map_err(failed)?);
             }
             "worker" => model
                 .replicate(&place, role.task as usize)
@@ -155,7 +158,9 @@ impl Model {
         let images = task.images.min(data.train.len());
         let g = Graph::new();
         // Without another device, all but the variables runs where the session is.
-        let setter = ReplicaDeviceSetter::new(ps as u32).worker_device("");
+        let setter = ReplicaDeviceSetter::new(ps as u32)
+            .worker_device("")
+            .strategy(Spread::by_bytes(ps as u32));
         g.clone().with_device_function(setter.build()?, || {
             let digits = Digits::placeholders(&g);
             let (logits, _) = Kind::Softmax.logits(&g, &digits.images);
@@ -204,6 +209,7 @@ impl Model {
         place: &Place,
         dir: &str,
         end: Option<Instant>,
+        stop: &program::Stop,
     ) -> downpour::Result<Report> {
         let mut teller = Teller::new(self, dir);
         let coordinator = self.plan.coordinator().options(place.options.clone());
@@ -212,12 +218,16 @@ impl Model {
             .checkpoints(dir, SAVE_EVERY)?;
         let coordinator = coordinator.observe(|progress, session| {
             teller.tell(progress, session)?;
-            match end.is_some_and(|end| Instant::now() >= end) {
+            let is_over = end.is_some_and(|end| Instant::now() >= end);
+            match is_over || stop.is_asked() {
                 true => Err(Status::out_of_range("the time is over")),
                 false => Ok(()),
             }
         });
         let outcome = coordinator.run(&place.target)?;
+        if stop.is_asked() {
+            return Ok(Report::new());
+        }
         let session = place.options.clone();
         let session = session.open(&place.target, self.plan.graph())?;
         let accuracy = self.classifier.accuracy(&session, &self.data.test)?;
@@ -245,6 +255,7 @@ struct Teller<'a> {
     model: &'a Model,
     /// Without event files the demo still shows how it goes.
     events: Option<Events>,
+    log: Log,
     first: Option<(u64, Instant)>,
     /// When the accuracy was looked at, and what it was.
     looked: Option<(Instant, f64)>,
@@ -255,6 +266,7 @@ impl<'a> Teller<'a> {
         Teller {
             model,
             events: Events::create(dir).ok(),
+            log: Log::new("iteration"),
             first: None,
             looked: None,
         }
@@ -276,16 +288,20 @@ impl<'a> Teller<'a> {
         if let Some(events) = &self.events {
             let told = events.scalar(step, "loss", progress.value as f32);
             // A full disk must not end the training.
-            let _ = told.and_then(|()| events.scalar(step, "accuracy", accuracy as f32));
+            let told = told.and_then(|()| events.scalar(step, "accuracy", accuracy as f32));
+            // Iterations take long: whoever watches wants each of them.
+            let _ = told.and_then(|()| events.flush());
         }
-        say_progress(&Said {
+        let said = Said {
             step,
             own: i64::try_from(progress.iteration - first).unwrap_or(i64::MAX),
             loss: progress.value,
             accuracy,
             seconds: begin.elapsed().as_secs_f64(),
             whole: true,
-        });
+        };
+        say_progress(&said);
+        self.log.tell(&said);
         Ok(())
     }
 }

@@ -124,6 +124,7 @@ impl Drawn {
     /// A line for each happening, and one a second.
     fn plain(&self) {
         let (mut told, mut next) = (0, Instant::now() + PLAIN_EVERY);
+        let mut last = None;
         let mut state = self.monitor.snapshot();
         let say = |line: &str| {
             let _ = writeln!(std::io::stdout().lock(), "{line}");
@@ -139,9 +140,14 @@ impl Drawn {
             if Instant::now() >= next || ended {
                 next = Instant::now() + PLAIN_EVERY;
                 let heard = self.progress.now();
-                if let Some(line) = self.progress_line(&state, &heard) {
+                // At the end only what was not said yet.
+                let step = heard.last.map(|said| said.step);
+                if !(ended && step == last)
+                    && let Some(line) = self.progress_line(&state, &heard)
+                {
                     say(&line);
                 }
+                last = step;
             }
             if ended {
                 return;
@@ -171,7 +177,13 @@ impl Drawn {
         lines.extend(self.training(state, heard, columns));
         lines.push(String::new());
         let speeds = |task: &TaskState| {
-            let steps = heard.workers.get(&task.name).map(|w| (w.1, self.unit));
+            // What a worker counts for itself are runs; only together they make steps.
+            let own = if self.unit == "step" {
+                "run"
+            } else {
+                self.unit
+            };
+            let steps = heard.workers.get(&task.name).map(|w| (w.1, own));
             let portions = heard.replicas.get(&task.name).map(|r| (r.1, "portion"));
             steps.or(portions)
         };
@@ -223,9 +235,11 @@ impl Drawn {
                 format!(" of {}", thousands(self.steps as f64)),
             ),
         };
-        let share = match state.phase {
-            JobPhase::Ended | JobPhase::Ending => 1.0,
-            _ => share,
+        // Time or steps may be up a little before or after; whatever was stopped is not full.
+        let mut trainers = state.tasks.iter().filter(|t| t.role == TaskRole::Trainer);
+        let share = match trainers.all(|t| t.phase == TaskPhase::Done) {
+            true => 1.0,
+            false => share,
         };
         let (width, unit) = ((columns - 10).min(60), self.unit);
         let head = format!(

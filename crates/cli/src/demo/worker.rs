@@ -46,7 +46,9 @@ impl Worker {
             Ok(args) => args,
             Err(e) => bail!("TF_CONFIG: {e}"),
         };
+        program::log_to_stderr();
         let options = program::Options {
+            stop: program::Stop::on_signals(),
             steps: self.steps,
             sync: self.sync,
             backups: self.backups,

@@ -11,7 +11,7 @@ use downpour::{ClusterSpec, Definition, Refusal, TaskReport, inspect_task};
 use downpour_wire::control::StalenessReport;
 use downpour_wire::replicas::{trained, writers};
 use serde_json::{Value, json};
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -63,9 +63,10 @@ impl Cluster {
             false => tell(&mut out, &asked, self.variables)?,
         }
         out.finish()?;
+        let left = left(&asked);
         let lost: Vec<&str> = asked
             .iter()
-            .filter(|(_, _, answer)| matches!(answer, Err(Refusal::Silent(_))))
+            .filter(|(name, _, answer)| state(name, answer, &left) == "lost")
             .map(|(name, ..)| name.as_str())
             .collect();
         match lost.is_empty() {
@@ -157,14 +158,16 @@ fn tell(out: &mut Output, asked: &[Asked], most: usize) -> Result<()> {
         ("MEMORY", Right),
         ("DEVICES", Right),
         ("SESSIONS", Right),
-        ("STEPS", Right),
+        ("RUNS", Right),
         ("FAILED", Right),
         ("RUNNING", Right),
         ("VARIABLES", Right),
         ("BYTES", Right),
     ]);
+    let left = left(asked);
     for (name, address, answer) in asked {
-        let mut row = vec![name.clone(), state(answer).to_owned(), address.clone()];
+        let state = state(name, answer, &left).to_owned();
+        let mut row = vec![name.clone(), state, address.clone()];
         match answer {
             Ok(r) => row.extend(figures(r)),
             Err(_) => row.extend(std::iter::repeat_n("-".to_owned(), 9)),
@@ -173,15 +176,22 @@ fn tell(out: &mut Output, asked: &[Asked], most: usize) -> Result<()> {
     }
     out.table(&tasks)?;
     for (name, _, answer) in asked {
-        if let Err(reason) = answer {
+        if let Err(reason) = answer
+            && state(name, answer, &left) != "done"
+        {
             out.line(&format!("{name}: {reason}"))?;
         }
+    }
+    if let Some(step) = global_step(asked) {
+        out.line("")?;
+        out.line(&format!("global step {step}"))?;
     }
     let balance = balance(asked);
     if balance.bytes > 0 {
         out.line("")?;
         out.line(&format!(
-            "{} in {} variables on {} tasks; the largest holds {:.2} times the mean",
+            "{} of parameters; with what is kept beside them, {} in {} variables on {} tasks; the largest holds {:.2} times the mean",
+            size(balance.parameter_bytes),
             size(balance.bytes),
             balance.count,
             balance.holders,
@@ -328,11 +338,34 @@ fn short(task: &str) -> String {
     format!("{job}:{number}")
 }
 
-fn state(answer: &Result<TaskReport, Refusal>) -> &'static str {
+/// The tasks that have left all their sessions in order, as those say who had them.
+fn left(asked: &[Asked]) -> BTreeSet<String> {
+    let mut left = BTreeSet::new();
+    for report in reports(asked) {
+        let gone = report.members.iter().filter(|m| m.has_left);
+        left.extend(gone.map(|m| short(&m.task)));
+    }
+    for guest in reports(asked).flat_map(|r| &r.guests) {
+        left.remove(&short(&guest.master));
+    }
+    left
+}
+
+/// The count of steps that all workers share.
+fn global_step(asked: &[Asked]) -> Option<i64> {
+    reports(asked).filter_map(|r| r.global_step).max()
+}
+
+fn state(
+    name: &str,
+    answer: &Result<TaskReport, Refusal>,
+    left: &BTreeSet<String>,
+) -> &'static str {
     match answer {
         Ok(report) if report.is_draining => "stopping",
         Ok(_) => "alive",
         Err(Refusal::Unwilling(_)) => "mute",
+        Err(Refusal::Silent(_)) if left.contains(name) => "done",
         Err(Refusal::Silent(_)) => "lost",
     }
 }
@@ -341,26 +374,28 @@ struct Balance {
     holders: usize,
     count: u64,
     bytes: u64,
+    parameter_bytes: u64,
     imbalance: f64,
 }
 
 /// How variables are spread over parameter servers, and over whoever else has some.
 fn balance(asked: &[Asked]) -> Balance {
-    let held: Vec<(u64, u64)> = asked
+    let held: Vec<[u64; 3]> = asked
         .iter()
         .filter_map(|(name, _, answer)| {
             let totals = answer.as_ref().ok()?.variable_totals.unwrap_or_default();
             let counts = name.starts_with("ps:") || totals.count > 0;
-            counts.then_some((totals.count, totals.bytes))
+            counts.then_some([totals.count, totals.bytes, totals.parameter_bytes])
         })
         .collect();
-    let bytes: u64 = held.iter().map(|h| h.1).sum();
-    let most = held.iter().map(|h| h.1).max().unwrap_or(0);
+    let bytes: u64 = held.iter().map(|h| h[1]).sum();
+    let most = held.iter().map(|h| h[1]).max().unwrap_or(0);
     let mean = bytes as f64 / held.len().max(1) as f64;
     Balance {
         holders: held.len(),
-        count: held.iter().map(|h| h.0).sum(),
+        count: held.iter().map(|h| h[0]).sum(),
         bytes,
+        parameter_bytes: held.iter().map(|h| h[2]).sum(),
         imbalance: if mean > 0.0 { most as f64 / mean } else { 1.0 },
     }
 }
@@ -382,10 +417,12 @@ fn document(asked: &[Asked]) -> Value {
             writer
         })
         .collect();
+    let left = left(asked);
     let tasks: Vec<Value> = asked
         .iter()
         .map(|(name, address, answer)| {
-            let mut task = json!({"task": name, "address": address, "state": state(answer)});
+            let state = state(name, answer, &left);
+            let mut task = json!({"task": name, "address": address, "state": state});
             match answer {
                 Ok(report) => task["report"] = of_report(report),
                 Err(reason) => task["reason"] = json!(reason.to_string()),
@@ -395,7 +432,8 @@ fn document(asked: &[Asked]) -> Value {
         .collect();
     json!({
         "tasks": tasks,
-        "variables": {"tasks": balance.holders, "count": balance.count, "bytes": balance.bytes, "imbalance": balance.imbalance},
+        "global_step": global_step(asked),
+        "variables": {"parameter_bytes": balance.parameter_bytes, "tasks": balance.holders, "count": balance.count, "bytes": balance.bytes, "imbalance": balance.imbalance},
         "writers": writers,
         "trained": trained,
     })
@@ -423,8 +461,10 @@ fn of_report(r: &TaskReport) -> Value {
         "resident_bytes": r.resident_bytes,
         "is_draining": r.is_draining,
         "devices": r.devices.iter().map(|d| json!({"name": d.name, "type": d.device_type})).collect::<Vec<_>>(),
-        "steps": counts(r.steps),
-        "runs": counts(r.runs),
+        "session_runs": counts(r.steps),
+        "graph_runs": counts(r.runs),
+        "global_step": r.global_step,
+        "cpu_seconds": r.cpu_millis as f64 / 1e3,
         "sessions": sessions(&r.sessions),
         "guests": sessions(&r.guests),
         "peers": r.peers.iter().map(|p| json!({

@@ -18,6 +18,7 @@ use std::process::ExitCode;
 
 /// Shown below the flags.
 pub(super) const EXAMPLES: &str = "\
+Examples:
   downpour inspect record train.tfrecord                   the first records, and what all of them are
   downpour inspect record train.tfrecord.gz --limit 100    compression is recognised
   downpour inspect record train.tfrecord --json --limit -1 every record, for another program

@@ -5,6 +5,7 @@ use downpour_launch::{
     Control, Happening, JobPhase, JobState, Listener, Local, Monitor, Outcome, Printed, Setup,
     TaskName,
 };
+use parking_lot::Mutex;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -24,6 +25,7 @@ pub(crate) fn setup(kills: Vec<(TaskName, Duration)>) -> Result<Setup> {
             .to_vec(),
         path: std::env::var_os("PATH").unwrap_or_default(),
         kills,
+        unlogged: None,
     })
 }
 
@@ -34,9 +36,18 @@ pub(crate) fn conduct(
     happened: impl Fn(&Happening) + Send + 'static,
 ) -> Result<(Outcome, JobState)> {
     pass_signals(local.control())?;
-    let monitor = local.monitor();
-    let teller = std::thread::spawn(move || tell(&monitor, happened));
-    let listener: Listener = Arc::new(line);
+    let teller = Arc::new(Teller {
+        monitor: local.monitor(),
+        told: Mutex::default(),
+        happened: Mutex::new(Box::new(happened)),
+    });
+    let speaking = teller.clone();
+    let listener: Listener = Arc::new(move |task, printed, text| {
+        // A task is said to have started before what it says.
+        speaking.catch_up();
+        line(task, printed, text);
+    });
+    let teller = std::thread::spawn(move || teller.tell());
     let ended = local.run(&listener);
     if ended.is_ok() {
         // The state says that the job has ended, so it ends, too.
@@ -45,19 +56,41 @@ pub(crate) fn conduct(
     Ok(ended?)
 }
 
-/// Passes on every happening once, until the job has ended.
-fn tell(monitor: &Monitor, happened: impl Fn(&Happening)) {
-    let (mut told, mut state) = (0, monitor.snapshot());
-    loop {
-        let first = usize::try_from(told - state.forgotten.min(told)).unwrap_or(usize::MAX);
+/// Passes on every happening once, in order.
+struct Teller {
+    monitor: Monitor,
+    /// How many were told, and of which version of the state those are all.
+    told: Mutex<(u64, Option<u64>)>,
+    happened: Mutex<Box<dyn Fn(&Happening) + Send>>,
+}
+
+impl Teller {
+    /// Tells what has not been told; the job's state by then, if that is another.
+    fn catch_up(&self) -> Option<JobState> {
+        let mut told = self.told.lock();
+        if told.1 == Some(self.monitor.version()) {
+            return None;
+        }
+        let state = self.monitor.snapshot();
+        let first = told.0.saturating_sub(state.forgotten);
+        let first = usize::try_from(first).unwrap_or(usize::MAX);
+        let happened = self.happened.lock();
         for happening in state.happenings.iter().skip(first) {
             happened(happening);
         }
-        told = state.forgotten + state.happenings.len() as u64;
-        if state.phase == JobPhase::Ended {
-            return;
+        told.0 = state.forgotten + state.happenings.len() as u64;
+        told.1 = Some(state.version);
+        Some(state)
+    }
+
+    /// Tells until the job has ended.
+    fn tell(&self) {
+        let mut state = self.monitor.snapshot();
+        while state.phase != JobPhase::Ended {
+            self.catch_up();
+            state = self.monitor.wait(state.version, Duration::from_secs(60));
         }
-        state = monitor.wait(state.version, Duration::from_secs(60));
+        self.catch_up();
     }
 }
 

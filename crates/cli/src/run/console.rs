@@ -25,7 +25,12 @@ const COLOURS: [u8; 6] = [36, 33, 35, 32, 34, 31];
 pub(crate) struct Console {
     out: bool,
     err: bool,
+    /// Of the names in front of lines.
+    width: usize,
 }
+
+/// Who the launcher is, among the tasks.
+const OWN: &str = "downpour";
 
 impl Console {
     /// Decides about colours.
@@ -38,12 +43,21 @@ impl Console {
         Console {
             out: wanted(std::io::stdout().is_terminal()),
             err: wanted(std::io::stderr().is_terminal()),
+            width: OWN.len(),
         }
+    }
+
+    /// The same for a job of these tasks: all names are as wide as the widest.
+    pub(crate) fn beside(mut self, names: &[TaskName]) -> Console {
+        let widest = names.iter().map(|n| n.to_string().len()).max();
+        self.width = widest.unwrap_or(0).max(OWN.len());
+        self
     }
 
     /// Says something about the job.
     pub(crate) fn note(&self, text: &str) {
-        self.plain(&format!("{}{text}\n", paint(self.err, 1, "downpour | ")));
+        let name = format!("{OWN:width$} | ", width = self.width);
+        self.plain(&format!("{}{text}\n", paint(self.err, 1, &name)));
     }
 
     /// Writes to standard error as it is.
@@ -64,17 +78,14 @@ pub(crate) fn paint(is_wanted: bool, code: u8, text: &str) -> String {
 pub(crate) struct Lines {
     console: Console,
     names: Vec<TaskName>,
-    width: usize,
 }
 
 impl Lines {
     /// Shows those of these tasks.
     pub(crate) fn new(console: &Console, names: &[TaskName]) -> Lines {
-        let width = names.iter().map(|n| n.to_string().len()).max();
         Lines {
             console: console.clone(),
             names: names.to_vec(),
-            width: width.unwrap_or(0),
         }
     }
 
@@ -86,7 +97,7 @@ impl Lines {
             Printed::Out => self.console.out,
             Printed::Err => self.console.err,
         };
-        let name = format!("{task:width$} | ", width = self.width);
+        let name = format!("{task:width$} | ", width = self.console.width);
         let text = format!("{}{line}\n", paint(colours, colour, &name));
         // One call, so that lines of several tasks do not mix.
         let _ = match printed {

@@ -67,7 +67,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME=VALUE")]
     env: Vec<String>,
 
-    /// Restarts of one failing task within ten minutes [default: 5]
+    /// Restarts of one failing task within ten minutes [default: 5, but one that fails at once or twice alike is given up]
     #[arg(long, value_name = "N")]
     restarts: Option<u32>,
 
@@ -124,9 +124,10 @@ Each program finds its place in TF_CONFIG, as TensorFlow's do. Examples:
   downpour run --ps 1 --workers 2 --flags -- python3 between_graph.py   a script with tf.train.Server
   downpour run job.toml
 
-A task that fails is started again, with growing pauses, until --restarts are used up. When all that train are done the rest is
-stopped and the exit code is 0; otherwise it is that of the task at fault. Ctrl-C asks all tasks to end (code 130), a second one
-kills them. Wrong flags, missing programs, taken ports and the like end with code 2 before anything is started.";
+A task that fails is started again, with growing pauses, until --restarts are used up; without --restarts, one that fails at
+once or in the same way as before is not tried again. When all that train are done the rest is
+stopped and the exit code is 0; otherwise it is that of the task at fault. Ctrl-C asks the programs to save and end, then the
+servers (code 130); a second one kills them, as does the end of --drain. Wrong flags, missing programs, taken ports and the like end with code 2 before anything is started.";
 
 /// Reads `ps:0@5s`.
 pub(crate) fn kill(text: &str) -> Result<(TaskName, Duration), String> {
@@ -145,8 +146,9 @@ impl Run {
             return Ok(ExitCode::SUCCESS);
         }
         let local = Local::prepare(spec, setup(self.kill)?)?;
-        let console = Console::new(self.color);
         let state = local.monitor().snapshot();
+        let names: Vec<TaskName> = state.tasks.iter().map(|t| t.name.clone()).collect();
+        let console = Console::new(self.color).beside(&names);
         console.note(&format!(
             "job '{}': logs in {}",
             state.name,
@@ -159,7 +161,6 @@ impl Run {
         }
         let quiet = self.quiet;
         let shown = console.clone();
-        let names: Vec<TaskName> = state.tasks.iter().map(|t| t.name.clone()).collect();
         let lines = console::Lines::new(&console, &names);
         let (outcome, state) = conduct(
             local,
@@ -205,7 +206,10 @@ impl Run {
         spec.dir = keep(&self.dir, spec.dir.take());
         spec.train_dir = keep(&self.train_dir, spec.train_dir.take());
         spec.name = self.name.clone().unwrap_or(spec.name);
-        spec.restart.limit = self.restarts.unwrap_or(spec.restart.limit);
+        if let Some(limit) = self.restarts {
+            // Whoever says how often means it.
+            (spec.restart.limit, spec.restart.alike) = (limit, 0);
+        }
         spec.restart.backoff = self.backoff.unwrap_or(spec.restart.backoff);
         spec.drain = self.drain.unwrap_or(spec.drain);
         match self.done_when {

@@ -309,6 +309,47 @@ fn how_stale_updates_are_is_shown_by_replica_and_by_variable() {
     }
 }
 
+/// Makes three steps through a worker, and leaves as it should.
+fn train(worker: &str) {
+    let g = Graph::new();
+    let count = g.with_device("/job:ps/task:0", || {
+        global_step(&g).assign_add(&g.constant(1i64))
+    });
+    let session = Supervision::new(format!("grpc://{worker}"), &g);
+    let mut session = session.open().unwrap();
+    for _ in 0..3 {
+        session.step().target(&count).run().unwrap();
+    }
+    session.close().unwrap();
+}
+
+#[test]
+fn a_worker_that_has_finished_is_done_and_not_lost() {
+    let mut pair = Pair::start(&[]);
+    train(&pair._worker.address());
+    let args = ["inspect", "cluster", "--json", &pair.ps.address()];
+    let ask = || {
+        let out = run(&mut downpour(&args));
+        let document: Value = serde_json::from_slice(&out.stdout).unwrap();
+        (out.status.code(), document)
+    };
+    let begin = Instant::now();
+    loop {
+        let (_, document) = ask();
+        assert_eq!(document["global_step"], 3, "{document}");
+        if document["tasks"][0]["report"]["guests"] == json!([]) {
+            break;
+        }
+        assert!(begin.elapsed() < LONG, "{document}");
+        std::thread::sleep(Duration::from_millis(100));
+    }
+    pair._worker.child.kill().unwrap();
+    pair._worker.child.wait().unwrap();
+    let (code, document) = ask();
+    assert_eq!(document["tasks"][1]["state"], "done", "{document}");
+    assert_eq!(code, Some(0));
+}
+
 #[test]
 fn wrong_questions_about_clusters_end_with_2() {
     for (args, wanted) in [

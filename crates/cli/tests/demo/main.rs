@@ -2,6 +2,8 @@
 //! (`cargo xtask launch`); here it must run, report and refuse.
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
+mod modes;
+
 use std::path::Path;
 use std::process::{Command, Output, Stdio};
 
@@ -10,6 +12,7 @@ fn demo(dir: &Path, args: &[&str]) -> Output {
         .args(["demo", "mnist"])
         .args(args)
         .current_dir(dir)
+        .env("XDG_CACHE_HOME", dir.join("cache"))
         .env_remove("TF_CONFIG")
         .stdin(Stdio::null())
         .output()
@@ -126,6 +129,9 @@ fn without_a_terminal_plain_lines_tell_of_loss_and_recovery() {
         "MNIST, softmax: 1 ps + 1 worker, asynchronous\n",
         "ps:0 is killed, as was asked for",
         "ps:0 started again",
+        "ps:0 was lost at step ",
+        ": the model was restored from step ",
+        "; training went on after ",
         " steps/s  loss ",
         "test accuracy ",
         ", 1 restart\n",
@@ -135,6 +141,78 @@ fn without_a_terminal_plain_lines_tell_of_loss_and_recovery() {
         assert!(text.contains(words), "'{words}' is not in:\n{text}{err}");
     }
     assert!(!text.contains('\x1b'), "{text}");
+    // What is said and what was saved are the same step.
+    let after = text.split(" % after ").nth(1).unwrap();
+    let steps = after.split(" steps").next().unwrap().replace(',', "");
+    assert!(text.contains(&format!("model.ckpt-{steps}\n")), "{text}");
+    // The log is for people, and the images are not in the run.
+    let log = std::fs::read_to_string(dir.path().join("downpour-runs/mnist-1/logs/worker-0.log"));
+    let log = log.unwrap();
+    assert!(
+        !log.contains("@progress") && log.contains("  loss "),
+        "{log}"
+    );
+    assert!(!dir.path().join("downpour-runs/mnist-1/data").exists());
+    assert!(dir.path().join("cache/downpour/mnist").is_dir());
+}
+
+#[test]
+fn who_is_interrupted_saves_before_the_end() {
+    let dir = tempfile::tempdir().unwrap();
+    for args in [
+        &["mnist", "--ps=1", "--workers=2"][..],
+        &["mnist", "--ps=1", "--workers=2", "--sync"],
+        &["downpour", "--ps=1", "--workers=2"],
+        &["sandblaster", "--ps=1", "--workers=2", "--images=1000"],
+    ] {
+        let mut child = Command::new(env!("CARGO_BIN_EXE_downpour"))
+            .arg("demo")
+            .args(args)
+            .args(["--steps=1000000000", "--dir=run"])
+            .current_dir(dir.path())
+            .env("XDG_CACHE_HOME", dir.path().join("cache"))
+            .env_remove("TF_CONFIG")
+            .stdin(Stdio::null())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+        let mut text = String::new();
+        // Some seconds of training.
+        while text.matches(" loss ").count() < 3 {
+            assert!(
+                std::io::BufRead::read_line(&mut out, &mut text).unwrap() > 0,
+                "{text}"
+            );
+        }
+        let id = child.id().to_string();
+        let sent = Command::new("kill").args(["-s", "TERM", &id]).status();
+        assert!(sent.unwrap().success());
+        std::io::Read::read_to_string(&mut out, &mut text).unwrap();
+        assert_eq!(child.wait().unwrap().code(), Some(143), "{text}");
+        assert!(
+            !text.contains("what did not end is killed"),
+            "{args:?}: {text}"
+        );
+        let told = |line: &str| {
+            let mut words = line.split_whitespace();
+            let is_step = matches!(words.next(), Some("step" | "iteration"));
+            words
+                .next()
+                .filter(|_| is_step)?
+                .replace(',', "")
+                .parse::<i64>()
+                .ok()
+        };
+        let last = text.lines().filter_map(told).max().unwrap();
+        let saved = text
+            .split("model.ckpt-")
+            .nth(1)
+            .unwrap_or_else(|| panic!("{args:?}: {text}"));
+        let saved: i64 = saved.lines().next().unwrap().parse().unwrap();
+        assert!(saved >= last, "{args:?}: saved {saved} of {last}\n{text}");
+        std::fs::remove_dir_all(dir.path().join("run")).unwrap();
+    }
 }
 
 #[test]

@@ -77,7 +77,7 @@ fn the_exit_code_is_that_of_the_task_at_fault() {
     assert_eq!(code, Some(7), "{err}");
     for text in [
         "worker:1 ended with exit code 7; starts again in 0.0 s",
-        "worker:1 ended with exit code 7; its 1 restarts are used up",
+        "worker:1 ended with exit code 7; its one restart is used up",
         "job 'sh' FAILED: worker:1 ended with exit code 7 after ",
         "worker:1  failed (exit code 7), 1 restart\n",
         "worker:0  stopped (signal 15 (SIGTERM))\n",
@@ -147,13 +147,88 @@ fn ctrl_c_ends_all_tasks_and_a_second_one_the_stubborn() {
     let (ps, worker) = (job.process("ps:0"), job.process("worker:0"));
     job.line("| ready");
     job.signal("INT");
-    job.line("ps:0 stopped");
-    assert!(exists(worker) && !exists(ps));
+    job.line("tasks are asked to end");
+    // What a program saves goes through the servers: they stay as long as it does.
+    std::thread::sleep(Duration::from_millis(500));
+    assert!(exists(worker) && exists(ps));
     job.signal("INT");
     let (code, said) = job.wait();
     assert_eq!(code, Some(130), "{said}");
     assert!(said.contains("interrupted by signal 2 (SIGINT)"), "{said}");
-    assert!(!exists(worker));
+    assert!(!exists(worker) && !exists(ps));
+}
+
+#[test]
+fn a_program_saves_through_its_servers_when_it_is_asked_to_end() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "trap 'sleep 0.5; echo saved >&2; exit 0' TERM; echo ready >&2; while :; do sleep 0.1; done";
+    let args = ["run", "--ps=1", "--", "sh", "-c", script];
+    let mut job = Job::start(dir.path(), &args);
+    job.line("| ready");
+    job.signal("TERM");
+    let (code, said) = job.wait();
+    assert_eq!(code, Some(143), "{said}");
+    let at = |words: &str| {
+        said.find(words)
+            .unwrap_or_else(|| panic!("no '{words}' in\n{said}"))
+    };
+    assert!(at("| saved") < at("ps:0 stopped"), "{said}");
+}
+
+#[test]
+fn the_drain_is_as_long_as_was_said() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "trap '' TERM; echo ready >&2; while :; do sleep 0.1; done";
+    let args = ["run", "--drain=1s", "--", "sh", "-c", script];
+    let mut job = Job::start(dir.path(), &args);
+    job.line("| ready");
+    let begin = Instant::now();
+    job.signal("TERM");
+    job.wait();
+    let took = begin.elapsed();
+    assert!(
+        took >= Duration::from_secs(1) && took < Duration::from_secs(4),
+        "{took:?}"
+    );
+}
+
+#[test]
+fn a_program_that_cannot_run_is_given_up_with_its_cause() {
+    let dir = tempfile::tempdir().unwrap();
+    let script = "echo \"at $(date +%N)\"; echo \"ModuleNotFoundError: No module named 'tensorflow'\" >&2; exit 1";
+    let args = ["run", "--ps=1", "--workers=2", "--", "sh", "-c", script];
+    let (code, _, err) = run(dir.path(), &args);
+    assert_eq!(code, Some(1), "{err}");
+    let starts = err.matches(" (process ").count();
+    assert!(starts <= 1 + 2 * 2, "{starts} starts:\n{err}");
+    assert_eq!(err.matches("root cause: worker:").count(), 1, "{err}");
+    for text in [
+        "ended with exit code 1\n",
+        "  | ModuleNotFoundError: No module named 'tensorflow'\n",
+        "  hint      a Python package is missing",
+        "/logs/worker-",
+        "and would again",
+    ] {
+        assert!(err.contains(text), "'{text}' is not in:\n{err}");
+    }
+}
+
+#[test]
+fn a_task_is_said_to_have_started_before_it_speaks() {
+    let dir = tempfile::tempdir().unwrap();
+    for _ in 0..5 {
+        let args = ["run", "--workers=3", "--", "sh", "-c", "echo hello >&2"];
+        let (code, _, err) = run(dir.path(), &args);
+        assert_eq!(code, Some(0), "{err}");
+        for worker in 0..3 {
+            let at = |words: String| {
+                err.find(&words)
+                    .unwrap_or_else(|| panic!("no '{words}' in\n{err}"))
+            };
+            let started = at(format!("worker:{worker} started"));
+            assert!(started < at(format!("worker:{worker} | hello")), "{err}");
+        }
+    }
 }
 
 #[test]

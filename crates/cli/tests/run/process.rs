@@ -91,6 +91,7 @@ impl Drop for Job {
     fn drop(&mut self) {
         if self.child.try_wait().is_ok_and(|ended| ended.is_none()) {
             self.signal("INT");
+            std::thread::sleep(std::time::Duration::from_millis(400));
             self.signal("INT");
             let _ = self.child.wait();
         }

@@ -51,6 +51,7 @@ fn http_is_answered_on_the_same_port() {
         ),
         (&["HEAD /healthz HTTP/1.1\r\n\r\n"], "HTTP/1.1 200 OK"),
         (&["GET / HTTP/1.1\r\n\r\n"], "HTTP/1.1 404 Not Found"),
+        (&["GET /metrics HTTP/1.1\r\n\r\n"], "HTTP/1.1 200 OK"),
     ] {
         let said = ask(&address, pieces);
         assert!(said.starts_with(want), "{pieces:?}: {said}");

@@ -49,7 +49,9 @@ impl Task {
     /// Where it listens.
     pub(crate) fn address(&self) -> String {
         let (_, address) = self.first_line.split_once("grpc://").unwrap();
-        address.trim().to_owned()
+        // In a log of JSON it is followed by the end of a text.
+        let end = address.find('"').unwrap_or(address.len());
+        address[..end].trim().to_owned()
     }
 
     /// The next line that it prints.

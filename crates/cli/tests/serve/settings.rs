@@ -157,12 +157,69 @@ fn files_that_are_wrong() {
         None,
         &format!("--config {path}: not valid TOML: duplicate key at line 2"),
     );
-    let settings = file("job = 'ps'\n[cluster]\nps = ['127.0.0.1:1']\n");
-    refused(
-        &["--cluster", settings.path().to_str().unwrap()],
-        None,
-        "--cluster: the file holds more than a cluster: give it with --config",
-    );
+}
+
+#[test]
+fn a_file_of_settings_may_be_given_as_the_cluster() {
+    let port = {
+        let taken = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        taken.local_addr().unwrap().port()
+    };
+    let text = format!("job = 'ps'\ntask = 0\n[cluster]\nps = ['127.0.0.1:{port}']\n");
+    let settings = file(&text);
+    let path = settings.path().to_str().unwrap();
+    let task = Task::start(&mut downpour(&["serve", "--cluster", path]));
+    assert!(task.address().ends_with(&format!(":{port}")));
+}
+
+#[test]
+fn misspelled_variables_of_the_environment_are_refused() {
+    let mut command = downpour(&["serve", "--port", "0"]);
+    let out = command.env("DOWNPOUR_THREAD", "2").output().unwrap();
+    let error = String::from_utf8(out.stderr).unwrap();
+    assert_eq!(out.status.code(), Some(2), "{error}");
+    assert!(error.contains("did you mean DOWNPOUR_THREADS?"), "{error}");
+}
+
+#[test]
+fn a_log_in_json_is_json_and_nothing_else() {
+    let args = [
+        "serve",
+        "--port",
+        "0",
+        "--log-format",
+        "json",
+        "--log",
+        "info",
+    ];
+    let mut child = downpour(&args)
+        .stdout(std::process::Stdio::piped())
+        .stderr(std::process::Stdio::piped())
+        .spawn()
+        .unwrap();
+    let mut out = std::io::BufReader::new(child.stdout.take().unwrap());
+    let mut first = String::new();
+    std::io::BufRead::read_line(&mut out, &mut first).unwrap();
+    assert!(first.contains(" listens on grpc://127.0.0.1:"), "{first}");
+    let id = child.id().to_string();
+    let sent = std::process::Command::new("kill")
+        .args(["-s", "TERM", &id])
+        .status();
+    assert!(sent.unwrap().success());
+    let mut text = first;
+    std::io::Read::read_to_string(&mut out, &mut text).unwrap();
+    let end = child.wait_with_output().unwrap();
+    assert!(end.status.success());
+    text += &String::from_utf8(end.stderr).unwrap();
+    for line in text.lines() {
+        let object: serde_json::Value =
+            serde_json::from_str(line).unwrap_or_else(|e| panic!("{line}: {e}"));
+        assert!(
+            object["message"].is_string() && object["level"].is_string(),
+            "{line}"
+        );
+    }
+    assert!(text.contains("the task has started"), "{text}");
 }
 
 #[test]

@@ -1,6 +1,6 @@
 //! A program's command line: the same flags for every [`Program`](super::Program).
 
-use super::{Options, Program, run};
+use super::{Options, Program, Stop, run};
 use crate::{ClusterSpec, Definition, Role};
 use downpour_build::Result as Built;
 use downpour_train::Every;
@@ -140,7 +140,10 @@ fn number<T: std::str::FromStr>(name: &str, value: String) -> Result<T, String> 
 pub fn log_to_stderr() {
     let filter = tracing_subscriber::EnvFilter::try_from_env("DOWNPOUR_LOG")
         .unwrap_or_else(|_| tracing_subscriber::EnvFilter::new("warn"));
-    let log = tracing_subscriber::fmt().with_env_filter(filter);
+    let is_terminal = std::io::IsTerminal::is_terminal(&std::io::stderr());
+    let log = tracing_subscriber::fmt()
+        .with_env_filter(filter)
+        .with_ansi(is_terminal);
     // An error means that there is a log already.
     let _ = log.with_writer(std::io::stderr).try_init();
 }
@@ -197,9 +200,13 @@ pub fn main<P: Program>(make: impl FnOnce() -> Built<P>) -> ExitCode {
         return ExitCode::SUCCESS;
     }
     log_to_stderr();
+    let options = Options {
+        stop: Stop::on_signals(),
+        ..args.options
+    };
     let outcome = make()
         .map_err(Into::into)
-        .and_then(|program| run(&program, &args.options));
+        .and_then(|program| run(&program, &options));
     match outcome {
         Err(e) => {
             eprintln!("error: {e}");

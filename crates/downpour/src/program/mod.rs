@@ -3,8 +3,10 @@
 //! session, hooks, checkpoints, end.
 
 mod args;
+mod stop;
 
 pub use args::{Args, log_to_stderr, main};
+pub use stop::Stop;
 
 use crate::{ClusterSpec, LocalCluster, Role, Server, ServerConfig, ServerError, WhenDone};
 use downpour_build::{
@@ -148,6 +150,8 @@ pub struct Options {
     pub elect: Option<Duration>,
     /// How long to wait for the cluster.
     pub patience: Duration,
+    /// Saves and ends early when somebody asks.
+    pub stop: Stop,
 }
 
 impl Default for Options {
@@ -164,6 +168,7 @@ impl Default for Options {
             save: Every::Time(Duration::from_secs(60)),
             elect: None,
             patience: Duration::from_secs(600),
+            stop: Stop::default(),
         }
     }
 }
@@ -538,7 +543,7 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
     let mut session = supervision.hook(StopAtStep::new(options.steps)).open()?;
     tracing::info!(worker = place.index, job = worker.job, "training begins");
     let begin = (Instant::now(), session.global_step()?);
-    while !session.should_stop() {
+    while !session.should_stop() && !options.stop.is_asked() {
         match program.step(&mut model, &mut session) {
             Err(e) if e.code == Code::OutOfRange => break,
             outcome => outcome?,
@@ -551,7 +556,10 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
         let speed = (step - begin.1) as f64 / seconds.max(1e-9);
         report.insert("steps_per_second".to_owned(), speed);
         report.insert("recoveries".to_owned(), session.losses() as f64);
-        report.extend(program.finish(&mut model, &mut session)?);
+        // Who asks to stop wants what there is to be saved, and nothing else that takes time.
+        if !options.stop.is_asked() {
+            report.extend(program.finish(&mut model, &mut session)?);
+        }
     }
     session.close()?;
     Ok(report)
@@ -572,8 +580,8 @@ fn candidate(options: &Options, device: &str, lease: Duration) -> Result<LeaseEl
     Ok(LeaseElection::new(dir, device, lease))
 }
 
-/// Variables on the parameter servers in turn, or on the chief if there are none; all else on the
-/// worker.
+/// Variables on the parameter servers by their size, or on the chief if there are none; all else on
+/// the worker.
 fn setter(worker: &str, ps: Vec<u32>, chief: &str) -> Result<DeviceFunction> {
     if ps.is_empty() {
         let setter = ReplicaDeviceSetter::new(1).worker_device(worker);
@@ -588,11 +596,5 @@ fn setter(worker: &str, ps: Vec<u32>, chief: &str) -> Result<DeviceFunction> {
             .build();
     }
     let setter = ReplicaDeviceSetter::new(ps.len() as u32).worker_device(worker);
-    // A cluster's tasks need not be numbered without gaps.
-    let mut turn = 0;
-    let in_turn = Spread::by(move |_| {
-        turn += 1;
-        ps[(turn - 1) % ps.len()]
-    });
-    setter.strategy(in_turn).build()
+    setter.strategy(Spread::by_bytes_over(ps)).build()
 }

@@ -178,8 +178,12 @@ fn an_interrupt_ends_all_and_a_second_ends_even_the_stubborn() {
     let state = monitor.snapshot();
     let process = state.tasks[1].pid.unwrap();
     control.interrupt(2);
-    wait_for(&monitor, |s| s.tasks[0].phase == TaskPhase::Stopped);
+    wait_for(&monitor, |s| s.tasks[1].phase == TaskPhase::Stopping);
     assert!(exists(process), "it does not end when asked");
+    // It may want to save, and that goes through the server.
+    assert_eq!(monitor.snapshot().tasks[0].phase, TaskPhase::Running);
+    // One that follows at once would be taken for the same request.
+    std::thread::sleep(Duration::from_millis(400));
     control.interrupt(2);
     let (outcome, _) = job.join().unwrap();
     assert_eq!(outcome.code(), 130);

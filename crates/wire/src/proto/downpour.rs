@@ -71,6 +71,12 @@ pub struct TaskReport {
     /// Trainings whose replicas keep a table here.
     #[prost(message, repeated, tag = "19")]
     pub trainings: ::prost::alloc::vec::Vec<TrainingReport>,
+    /// The count of steps that all workers share, if it is among this task's variables.
+    #[prost(int64, optional, tag = "20")]
+    pub global_step: ::core::option::Option<i64>,
+    /// Time of processors that the task has used.
+    #[prost(uint64, tag = "21")]
+    pub cpu_millis: u64,
 }
 /// How many updates of others came between a read and the update that was computed from it.
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
@@ -127,6 +133,9 @@ pub struct MemberReport {
     /// host:port
     #[prost(string, tag = "2")]
     pub address: ::prost::alloc::string::String,
+    /// It had sessions here and has closed all of them: if it does not answer, it has finished.
+    #[prost(bool, tag = "3")]
+    pub has_left: bool,
 }
 #[derive(Clone, PartialEq, Eq, Hash, ::prost::Message)]
 pub struct DeviceReport {
@@ -206,6 +215,11 @@ pub struct VariableTotals {
     pub bytes: u64,
     #[prost(uint64, tag = "3")]
     pub updates: u64,
+    /// Of those, without what optimizers and trainings keep beside them.
+    #[prost(uint64, tag = "4")]
+    pub parameters: u64,
+    #[prost(uint64, tag = "5")]
+    pub parameter_bytes: u64,
 }
 /// Generated client implementations.
 pub mod control_client {

@@ -34,9 +34,9 @@ PATH holds a GraphDef, a MetaGraphDef (model.ckpt-100.meta), a SavedModel (or it
 /// Flags of `downpour inspect graph`.
 #[derive(Args)]
 pub(crate) struct Graph {
-    /// A file, or the directory of a SavedModel
-    #[arg(value_name = "PATH")]
-    path: PathBuf,
+    /// A file, the directory of a SavedModel or of a training, or several event files: the newest that holds a graph
+    #[arg(value_name = "PATH", required = true)]
+    paths: Vec<PathBuf>,
 
     /// Write a drawing to this file; - for standard output
     #[arg(long, value_name = "FILE", conflicts_with = "json")]
@@ -69,7 +69,10 @@ pub(crate) struct Graph {
 
 impl Graph {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let path = find(&self.path)?;
+        let path = match &self.paths[..] {
+            [path] => find(path)?,
+            several => newest(several)?,
+        };
         let (kind, file) = load(&path)?;
         if self.svg.is_some() || self.dot.is_some() {
             self.draw(&file)?;
@@ -189,10 +192,38 @@ fn find(path: &Path) -> Result<String> {
             return text(&file);
         }
     }
-    bail!(
-        "{} holds neither saved_model.pb nor graph.pbtxt; give the file itself",
-        path.display()
-    )
+    let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
+    let is_events = |p: &PathBuf| {
+        let name = p.file_name().and_then(|name| name.to_str());
+        name.is_some_and(|name| name.contains(".tfevents."))
+    };
+    let events = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let events: Vec<PathBuf> = events.filter(is_events).collect();
+    match events.is_empty() {
+        true => bail!(
+            "{} holds neither saved_model.pb nor graph.pbtxt nor event files; give the file itself",
+            path.display()
+        ),
+        false => newest(&events),
+    }
+}
+
+/// The newest of several event files that holds a graph.
+fn newest(paths: &[PathBuf]) -> Result<String> {
+    let storage = LocalStorage::new();
+    let mut paths: Vec<&PathBuf> = paths.iter().collect();
+    // Their names begin with the time at which they were made.
+    paths.sort_by(|a, b| a.file_name().cmp(&b.file_name()));
+    let mut why = None;
+    for path in paths.iter().rev() {
+        let path = path.to_str();
+        let path = path.ok_or_else(|| anyhow!("a path is not UTF-8"))?;
+        match from_events(&storage, path) {
+            Ok(_) => return Ok(path.to_owned()),
+            Err(e) => why = why.or(Some(e)),
+        }
+    }
+    Err(why.unwrap_or_else(|| anyhow!("no file was given")))
 }
 
 /// Reads the graph of a file, whatever kind it is.
