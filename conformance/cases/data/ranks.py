@@ -5,7 +5,7 @@ from registry import case, inp, raw, steps, tf
 
 I, L, S = tf.int32, tf.int64, tf.string
 OPS = """AssertCardinalityDataset BatchDataset BatchDatasetV2 CacheDataset DenseToSparseBatchDataset FixedLengthRecordDataset FixedLengthRecordDatasetV2 MaxIntraOpParallelismDataset
-PaddedBatchDataset PaddedBatchDatasetV2 ParallelBatchDataset PrefetchDataset PrivateThreadPoolDataset RandomDataset RangeDataset RepeatDataset SamplingDataset
+PaddedBatchDataset PaddedBatchDatasetV2 ParallelBatchDataset PrefetchDataset PrivateThreadPoolDataset RandomDataset RangeDataset RebatchDatasetV2 RepeatDataset SamplingDataset
 ShardDataset ShuffleAndRepeatDataset ShuffleDataset SkipDataset SlidingWindowDataset TFRecordDataset TakeDataset TextLineDataset WindowDataset
 MatchingFilesDataset CSVDataset AssertNextDataset OptimizeDataset""".split()
 VALUES = dict(cardinality=5, count=3, step=1, start=0, stop=5, rate=0.5, index=0, num_shards=2, num_workers=1, compression_type="", filename="", tag="t", batch_sizes=[2, 3], row_shape=[], filenames=["missing"],
@@ -67,3 +67,4 @@ def rebatched(sizes, rows, drop, n=4):
 for what, sizes in dict(two=[2], scalar=2, mixed=[1, 3]).items():
     for drop in (False, True):
         case("RebatchDatasetV2/%s_%s" % (what, drop), lambda sizes=sizes, drop=drop: rebatched(sizes, [[1, 2, 3], [4, 5, 6]], drop))
+        case("RebatchDatasetV2/%s_%s_scalars" % (what, drop), lambda sizes=sizes, drop=drop: rebatched(sizes, [1, 2, 3], drop))

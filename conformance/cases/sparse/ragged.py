@@ -117,6 +117,7 @@ for kind, (count, weights) in KINDS.items():
     case("%s/binary_weights" % name, lambda c=count, w=weights: c(weights=w, out=tf.float32, binary=True))
 case("DenseCountSparseOutput/nothing", lambda: count_dense(values=[]))
 case("DenseCountSparseOutput/no_columns", lambda: count_dense(values=[[], []]))
+case("DenseCountSparseOutput/no_rows", lambda: count_dense(values=np.zeros((0, 3), np.int32)))
 case("DenseCountSparseOutput/no_columns_minlength", lambda: count_dense(values=[[], []], minlength=3))
 case("SparseCountSparseOutput/nothing", lambda: count_sparse(dict(at=np.zeros((0, 2)), values=[], shape=[3, 4])))
 case("SparseCountSparseOutput/nothing_vector", lambda: count_sparse(dict(at=np.zeros((0, 1)), values=[], shape=[3])))

@@ -3,6 +3,7 @@
 use crate::{Result, Status};
 use bytes::Bytes;
 use downpour_tensor::{DType, PartialShape, Tensor};
+use std::borrow::Cow;
 use std::collections::BTreeMap;
 
 /// One attribute.
@@ -170,6 +171,24 @@ impl Attrs {
     pub fn str(&self, name: &str) -> Result<&str> {
         std::str::from_utf8(self.bytes(name)?)
             .map_err(|_| Status::invalid_argument(format!("attr '{name}' is not valid UTF-8")))
+    }
+
+    /// A `string` attribute that names something. TensorFlow takes any bytes; those that are no UTF-8 are
+    /// spelled out after a replacement character, so that different names stay different.
+    pub fn name(&self, name: &str) -> Result<Cow<'_, str>> {
+        let bytes = self.bytes(name)?;
+        if let Ok(text) = std::str::from_utf8(bytes) {
+            return Ok(Cow::Borrowed(text));
+        }
+        let mut out = String::with_capacity(bytes.len() * 2);
+        for chunk in bytes.utf8_chunks() {
+            out.push_str(chunk.valid());
+            for byte in chunk.invalid() {
+                out.push(char::REPLACEMENT_CHARACTER);
+                out.push_str(&format!("{byte:02x}"));
+            }
+        }
+        Ok(Cow::Owned(out))
     }
 
     /// An `int` attribute that must not be negative.

@@ -150,11 +150,11 @@ impl KernelBuilder<'_> {
     /// and `shared_name`, else the device's default container and the node's name.
     pub fn resource_name(&self) -> Result<(String, String)> {
         let text = |name: &str| match self.attrs().find(name) {
-            Some(_) => self.attrs().str(name),
-            None => Ok(""),
+            Some(_) => self.attrs().name(name),
+            None => Ok("".into()),
         };
         let (container, shared) = (text("container")?, text("shared_name")?);
-        if !is_container_name(container) {
+        if !is_container_name(&container) {
             return Err(Status::invalid_argument(format!(
                 "container contains invalid characters: {container}"
             )));
@@ -164,17 +164,15 @@ impl KernelBuilder<'_> {
                 "shared_name cannot start with '_':{shared}"
             )));
         }
-        let container = if container.is_empty() {
-            &self.device.default_container
-        } else {
-            container
+        let container = match &*container {
+            "" => self.device.default_container.clone(),
+            given => given.to_owned(),
         };
-        let name = if shared.is_empty() {
-            &self.node.name
-        } else {
-            shared
+        let name = match &*shared {
+            "" => self.node.name.to_string(),
+            given => given.to_owned(),
         };
-        Ok((container.to_owned(), name.to_owned()))
+        Ok((container, name))
     }
 
     /// A handle to the resource (container, name) on this device.

@@ -311,7 +311,7 @@ fn matrix_diag_part(ctx: &mut OpContext<'_>, align: Align) -> Result<()> {
     if ctx.num_inputs() > 1 {
         (lower, upper) = diagonals(ctx, 1)?;
         let t = ctx.input(2)?;
-        if t.rank() != 0 {
+        if t.num_elements() != 1 {
             return invalid("Padding must be scalar.".to_owned());
         }
         padding = Some(t);

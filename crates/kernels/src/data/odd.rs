@@ -494,13 +494,6 @@ fn rebatch(ctx: &mut OpContext<'_>) -> Result<Dataset> {
     if checked.iter().all(|s| *s == 0) {
         return Err(Status::invalid_argument("batch_sizes must not be empty"));
     }
-    for (i, shape) in input.spec().shapes.iter().enumerate() {
-        if shape.rank() == Some(0) {
-            return Err(Status::invalid_argument(format!(
-                "Cannot rebatch dataset: All components must have at least one dimension. Perhaps your input dataset is not batched? Component {i} is scalar."
-            )));
-        }
-    }
     let first = (drop_rest && checked.windows(2).all(|w| w[0] == w[1])).then(|| checked[0]);
     let shapes = input.spec().shapes.iter();
     let spec = Spec {
@@ -576,6 +569,11 @@ impl Stream for RebatchStream {
 
 impl RebatchStream {
     fn cut(&mut self, batch: &[Tensor]) -> Result<()> {
+        if batch.iter().any(|t| t.rank() == 0) {
+            return Err(Status::invalid_argument(
+                "Input element must have a non-scalar value in each component.",
+            ));
+        }
         let rows = batch
             .first()
             .and_then(|t| t.dims().first().copied())

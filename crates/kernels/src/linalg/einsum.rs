@@ -25,7 +25,9 @@ pub(super) const TYPES: &[DType] = &[
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("Einsum", &[("T", TYPES)], |b| {
-        let equation = Equation::parse(b.attrs().str("equation")?)?;
+        // Every byte is a label: nobody says that they are text.
+        let bytes = b.attrs().bytes("equation")?.iter();
+        let equation = Equation::parse(&bytes.map(|b| char::from(*b)).collect::<String>())?;
         Built::costly(move |ctx| run(ctx, &equation))
     });
 }

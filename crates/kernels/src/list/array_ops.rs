@@ -101,7 +101,7 @@ fn create(b: &KernelBuilder<'_>) -> Result<Built> {
         Some(_) => attrs.bool("identical_element_shapes")?,
         None => false,
     };
-    let name = match attrs.str("tensor_array_name")? {
+    let name = match &*attrs.name("tensor_array_name")? {
         "" => b.node.name.to_string(),
         name => name.to_owned(),
     };

@@ -76,7 +76,7 @@ fn door(b: &KernelBuilder<'_>) -> Door {
 fn create(b: &KernelBuilder<'_>) -> Result<Built> {
     let door = door(b);
     let dtype = b.attrs().dtype("elem_type")?;
-    let name = match b.attrs().str("stack_name")? {
+    let name = match &*b.attrs().name("stack_name")? {
         "" => b.node.name.to_string(),
         name => name.to_owned(),
     };

@@ -237,11 +237,12 @@ fn scaled_k(order: f64, x: f64) -> f64 {
     // Near zero and far from it the first term is all of it, and the integral below too wide or too
     // narrow to be sampled.
     if x < 1e-9 {
-        return if order == 0.0 {
+        let first = if order == 0.0 {
             -(x / 2.0).ln() - EULER
         } else {
             1.0 / x
         };
+        return first * x.exp();
     }
     if x > 1e15 {
         return (PI / 2.0).sqrt() / x.sqrt();

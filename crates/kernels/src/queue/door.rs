@@ -56,7 +56,7 @@ impl<R: Resource> Home<R> {
             Some(_) => b.attrs().bool("use_node_name_sharing")?,
             None => false,
         };
-        let private = !by_node && b.attrs().str("shared_name")?.is_empty();
+        let private = !by_node && b.attrs().bytes("shared_name")?.is_empty();
         if private {
             let n = PRIVATE.fetch_add(1, Ordering::Relaxed);
             name = format!("_{n}_{}", b.node.name);

@@ -124,6 +124,7 @@ fn dense_rows(ctx: &OpContext<'_>) -> Result<Items> {
     }
     let (rows, count, width) = match *data.dims() {
         [n] => (1, None, n),
+        [0, _] => return invalid("Invalid input: Shapes dimension cannot be 0."),
         [rows, n] => (rows, Some(rows), n),
         _ => {
             return invalid(format!(

@@ -86,8 +86,9 @@ fn container<'a>(b: &'a KernelBuilder<'_>, given: &'a str) -> &'a str {
 /// Unlike other resources, a variable without `shared_name` is called by the empty name, not by
 /// its node's.
 fn var_handle(b: &KernelBuilder<'_>) -> Result<Built> {
-    let name = b.attrs().str("shared_name")?.to_owned();
-    let container = container(b, b.attrs().str("container")?);
+    let name = b.attrs().name("shared_name")?.into_owned();
+    let given = b.attrs().name("container")?;
+    let container = container(b, &given);
     let contents = vec![(b.attrs().dtype("dtype")?, b.attrs().shape("shape")?.clone())];
     if name == ANONYMOUS_NAME {
         let handle = b.handle(ANONYMOUS, "", VAR_TYPE, contents);
