@@ -88,11 +88,11 @@ for padding in ("SAME", "VALID"):
         case("Conv3DBackpropFilter/%s_%s" % (short(t), padding), lambda t=t, p=padding: conv3d("Conv3DBackpropFilter", t, p), **few)
         for mode in ("REFLECT", "SYMMETRIC"):
             case("FusedPadConv2D/%s_%s_%s" % (short(t), padding, mode), lambda t=t, p=padding, m=mode: any_op(
-                "FusedPadConv2D", input=inp(rnd((2, 4, 5, 3), t), t, (2, 4, 5, 3)), paddings=const([[0, 0], [1, 2], [2, 1], [0, 0]]), filter=inp(rnd((3, 2, 3, 4), t), t, (3, 2, 3, 4)), mode=m,
+                "FusedPadConv2D", input=inp(rnd((1, 4, 5, 3), t), t, (1, 4, 5, 3)), paddings=const([[0, 0], [1, 2], [2, 1], [0, 0]]), filter=inp(rnd((3, 2, 3, 4), t), t, (3, 2, 3, 4)), mode=m,
                 strides=[1, 2, 1, 1], padding=p), **few)
             if t != tf.float64:
                 case("FusedResizeAndPadConv2D/%s_%s_%s" % (short(t), padding, mode), lambda t=t, p=padding, m=mode: any_op(
-                    "FusedResizeAndPadConv2D", input=inp(rnd((2, 4, 5, 3), t), t, (2, 4, 5, 3)), size=const([6, 7]), paddings=const([[0, 0], [1, 2], [2, 1], [0, 0]]),
+                    "FusedResizeAndPadConv2D", input=inp(rnd((1, 4, 5, 3), t), t, (1, 4, 5, 3)), size=const([6, 7]), paddings=const([[0, 0], [1, 2], [2, 1], [0, 0]]),
                     filter=inp(rnd((3, 2, 3, 4), t), t, (3, 2, 3, 4)), mode=m, strides=[1, 1, 1, 1], padding=p, resize_align_corners=m == "REFLECT"), **few)
 
 

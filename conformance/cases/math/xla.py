@@ -108,5 +108,5 @@ def launched(op, **more):
     return list(any_op(op, args=[x, inp(2.0, tf.float32, ())], Tresults=[tf.float32, tf.float32], function=function(lambda a, b: (a * b, a + b), tf.float32, tf.float32), **more))
 
 
-case("XlaLaunch/two", lambda: launched("XlaLaunch", constants=[], Tconstants=[], resources=[]))
+case("XlaLaunch/two", lambda: launched("XlaLaunch", constants=[], resources=[]))
 case("XlaLaunchV2/two", lambda: launched("XlaLaunchV2", constants=[], resources=[]))

@@ -181,7 +181,7 @@ impl Counts {
                 v if v <= low => c.low += 1,
                 v if v >= high => c.high += 1,
                 v if v < 0.0 => c.negative += 1,
-                v if v == 0.0 => c.zero += 1,
+                0.0 => c.zero += 1,
                 _ => c.positive += 1,
             }
             if v.is_finite() {

@@ -153,7 +153,7 @@ impl Levels {
             }
         };
         let offset = start - end + (1 << (SHIFT - 1));
-        move |v| (((i64::from(v) * scale >> 32) + offset) >> SHIFT).clamp(0, 255) as i32
+        move |v| ((((i64::from(v) * scale) >> 32) + offset) >> SHIFT).clamp(0, 255) as i32
     }
 
     /// As [`Levels::float`], in single precision: what TensorFlow does to whole tensors.

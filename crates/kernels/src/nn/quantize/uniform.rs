@@ -171,7 +171,7 @@ impl Factor {
 
 /// As x86 converts: what does not fit is the lowest integer.
 fn to_int(v: f32) -> i32 {
-    match v >= -2_147_483_648.0 && v < 2_147_483_648.0 {
+    match (-2_147_483_648.0..2_147_483_648.0).contains(&v) {
         true => v as i32,
         false => i32::MIN,
     }

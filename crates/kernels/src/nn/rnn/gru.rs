@@ -175,12 +175,13 @@ mod tests {
                 floats(&[0.0]),
             ]
         };
-        let out = run_op("GRUBlockCell", given(), &[]).unwrap();
+        let attrs = [("T", downpour_tensor::DType::Float.into())];
+        let out = run_op("GRUBlockCell", given(), &attrs).unwrap();
         assert_eq!(out[3].as_slice::<f32>().unwrap(), [1.0]);
         let mut wrong = given();
         wrong[5] = floats(&[0.0, 0.0]);
         assert_eq!(
-            text(run_op("GRUBlockCell", wrong, &[])),
+            text(run_op("GRUBlockCell", wrong, &attrs)),
             "b_c.dim_size(0) != cell_size: 2 vs. 1"
         );
     }
