@@ -87,7 +87,7 @@ pub fn summary_values(bytes: &[u8]) -> Option<(Vec<String>, Vec<u8>)> {
         let (number, kind) = decode_key(&mut rest).ok()?;
         skip_field(kind, number, &mut rest, DecodeContext::default()).ok()?;
         if number == VALUES {
-            values.extend_from_slice(&field[..field.len() - rest.len()]);
+            values.extend_from_slice(field.get(..field.len() - rest.len())?);
         }
     }
     Some((summary.value.into_iter().map(|v| v.tag).collect(), values))

@@ -45,13 +45,13 @@ pub use dedup::{RecentIds, RecentRequests};
 pub use definition::{Definition, DefinitionError, parse_bytes, parse_duration};
 pub use gate::Gate;
 pub use health::Health;
-pub use metrics::metrics_of;
 pub use http::{HttpAnswer, HttpHandler, HttpRequest, serve_http};
 pub use lane::{
     LaneHandler, LaneOffer, Lanes, RunEnded, StepState, Taker, Transport, is_lent, let_go,
 };
 pub use limits::Limits;
 pub use master::{MasterCalls, RemoteMaster};
+pub use metrics::metrics_of;
 pub use missing::Missing;
 pub use peers::{Expected, Peers, task_name};
 pub use presence::Presence;

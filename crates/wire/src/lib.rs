@@ -9,8 +9,8 @@
 mod budget;
 pub mod codec;
 mod graph_def;
-pub mod lane;
 mod int_fields;
+pub mod lane;
 mod list_metadata;
 pub mod messages;
 mod op_def;

@@ -7,7 +7,6 @@ mod value;
 mod writer;
 mod writer_ops;
 
-
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{OpContext, Registry};
