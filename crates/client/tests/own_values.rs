@@ -17,7 +17,8 @@ fn lent() -> Tensor {
     let bytes = Bytes::from(memory).slice(skip..skip + 4096);
     let buffer = Buffer::from_bytes(bytes, 64);
     assert!(buffer.is_borrowed());
-    Tensor::from_buffer(DType::UInt8, Shape::from(vec![4096]), buffer).unwrap()
+    Tensor::from_buffer(DType::UInt8, Shape::from(vec![4096]), buffer)
+        .expect("the buffer has as many bytes as the shape")
 }
 
 fn none<T: Send + 'static>() -> Reply<T> {

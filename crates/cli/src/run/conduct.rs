@@ -56,12 +56,15 @@ pub(crate) fn conduct(
     Ok(ended?)
 }
 
+/// Hears of every happening.
+type Listener = Box<dyn Fn(&Happening) + Send>;
+
 /// Passes on every happening once, in order.
 struct Teller {
     monitor: Monitor,
     /// How many were told, and of which version of the state those are all.
     told: Mutex<(u64, Option<u64>)>,
-    happened: Mutex<Box<dyn Fn(&Happening) + Send>>,
+    happened: Mutex<Listener>,
 }
 
 impl Teller {

@@ -72,8 +72,8 @@ impl Demo {
     /// Steps and times in the event files.
     fn points(&self) -> Vec<(f64, f64)> {
         let curves = self.json("/api/scalars");
-        let curves = curves["curves"].as_array().unwrap().iter();
-        let loss = curves.filter(|c| c["tag"] == "loss").next_back();
+        let mut curves = curves["curves"].as_array().unwrap().iter();
+        let loss = curves.rfind(|c| c["tag"] == "loss");
         let points = loss.map(|c| c["points"].as_array().unwrap().clone());
         let number = |v: &Value| v.as_f64().unwrap();
         let points = points.unwrap_or_default();

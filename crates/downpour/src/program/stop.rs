@@ -56,10 +56,6 @@ impl Stop {
 
     /// Asks when the process gets SIGINT or SIGTERM for the first time; the second ends it at once.
     /// For a program's `main`. Where signals cannot be watched they end the process as they do any.
-    #[expect(
-        clippy::exit,
-        reason = "the second signal of whoever cannot wait; this is a program's main, not the library"
-    )]
     pub fn on_signals() -> Stop {
         let stop = Stop::default();
         let made = tokio::runtime::Builder::new_current_thread()

@@ -272,7 +272,7 @@ impl<C: Field> Loop for CholeskyPanel<'_, C> {
     fn run<I: Isa>(self) -> bool {
         let CholeskyPanel { a, from, to } = self;
         let n = a.rows;
-        let mut turned = vec![C::ZERO; PANEL * PANEL];
+        let mut turned = [C::ZERO; PANEL * PANEL];
         for k in from..to {
             let d = a.get(k, k).re();
             // A NaN fails as well.

@@ -140,7 +140,7 @@ fn erfc<I: Isa>(x: f32) -> f32 {
     let p = I::madd(p, u, -8.587_22e-4);
     let p = I::madd(p, u, 6.979_58e-3);
     let p = I::madd(p, u, 3.736_091_5e-3);
-    let p = I::madd(p, u, -7.897_617_5e-2);
+    let p = I::madd(p, u, -7.897_618e-2);
     let p = I::madd(p, u, 2.416_578_3e-1);
     let p = I::madd(p, u, -4.271_859_3e-1);
     let p = I::madd(p, u, 2.553_956_8e-1);

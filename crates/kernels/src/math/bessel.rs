@@ -324,9 +324,11 @@ mod tests {
         assert_eq!(double_y(1.0, 0.0), f64::NEG_INFINITY);
     }
 
+    type Exact = fn(f64) -> f64;
+
     #[test]
     fn fits_agree_with_their_definitions() {
-        let pairs: [(&Fit, fn(f64) -> f64); 8] = [
+        let pairs: [(&Fit, Exact); 8] = [
             (&I0E, |x| scaled_i(0.0, x)),
             (&I1E, |x| scaled_i(1.0, x)),
             (&K0E, |x| scaled_k(0.0, x)),

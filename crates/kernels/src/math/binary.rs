@@ -282,7 +282,7 @@ fn log_product(
 }
 
 fn xlogy(t: DType) -> Option<Box<dyn Binary>> {
-    let narrow = log_product(t, |x| functions::log::<Plain>(x));
+    let narrow = log_product(t, functions::log::<Plain>);
     narrow.or_else(|| {
         pick2! { t;
             double => |a, b| if a == 0.0 { 0.0 } else { a * b.ln() };
@@ -292,7 +292,7 @@ fn xlogy(t: DType) -> Option<Box<dyn Binary>> {
 }
 
 fn xlog1py(t: DType) -> Option<Box<dyn Binary>> {
-    let narrow = log_product(t, |x| functions::log1p::<Plain>(x));
+    let narrow = log_product(t, functions::log1p::<Plain>);
     narrow.or_else(|| {
         pick2! { t;
             double => |a, b| if a == 0.0 { 0.0 } else { a * b.ln_1p() };
@@ -310,7 +310,7 @@ fn xdivy(t: DType) -> Option<Box<dyn Binary>> {
 
 fn atan2(t: DType) -> Option<Box<dyn Binary>> {
     if t == Float {
-        return Some(vector2(|y, x| arcs::atan2::<Plain>(y, x)));
+        return Some(vector2(arcs::atan2::<Plain>));
     }
     pick2!(t; float => f32::atan2; double => f64::atan2)
 }

@@ -194,9 +194,11 @@ mod tests {
         assert!(exponential_integral(-1.0).is_nan() && spence(-0.1).is_nan());
     }
 
+    type Exact = fn(f64) -> f64;
+
     #[test]
     fn fits_agree_with_their_definitions() {
-        let pairs: [(&Fit, fn(f64) -> f64); 5] = [
+        let pairs: [(&Fit, Exact); 5] = [
             (&DAWSON, dawson),
             (&EXPONENTIAL, exponential_integral),
             (&FRESNEL_COS, |x| fresnel(x).re),

@@ -361,7 +361,7 @@ fn changed(
     change: impl FnOnce() -> Result<()>,
 ) -> Result<()> {
     let count = keys.num_elements();
-    let text = |t: &Tensor| t.byte_len() + t.as_strings().map_or(0, |s| size_of_val(s));
+    let text = |t: &Tensor| t.byte_len() + t.as_strings().map_or(0, size_of_val);
     let more = count * map::ENTRY + text(keys) + text(values);
     let changed = table.change(more, change);
     changed.map_err(|refused| {

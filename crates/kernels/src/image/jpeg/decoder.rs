@@ -596,7 +596,14 @@ impl Picture {
                 let [near, far] = c.method.rows(y, c.samples[1]);
                 let line = &mut line[..across];
                 let rows = (c.row(near), c.row(far));
-                upsample(c.method, rows.0, rows.1, y % 2 == 0, &mut self.sums, line);
+                upsample(
+                    c.method,
+                    rows.0,
+                    rows.1,
+                    y.is_multiple_of(2),
+                    &mut self.sums,
+                    line,
+                );
             }
         }
         let mut lines: [&[u8]; 4] = [&[]; 4];

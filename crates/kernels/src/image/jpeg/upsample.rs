@@ -25,7 +25,10 @@ impl Method {
         fancy: bool,
         width: usize,
     ) -> Option<Method> {
-        if inside.contains(&0) || outside[0] % inside[0] != 0 || outside[1] % inside[1] != 0 {
+        if inside.contains(&0)
+            || !outside[0].is_multiple_of(inside[0])
+            || !outside[1].is_multiple_of(inside[1])
+        {
             return None;
         }
         // Where the filter needs a neighbour on either side.

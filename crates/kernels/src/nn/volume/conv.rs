@@ -470,7 +470,7 @@ fn run_filter<T: Element + Tiled>(g: &Geometry, x: &[T], dy: &[T], out: &mut [T]
     let some = (PACKED / line).max(1);
     for n in 0..g.batch {
         let dy = &dy[n * lines * line * g.out_c..][..lines * line * g.out_c];
-        let packed: Vec<(Vec<(usize, usize)>, Panels<T>)> = starts
+        let packed: Vec<(_, Panels<T>)> = starts
             .chunks(some)
             .zip(dy.chunks(some * line * g.out_c))
             .map(|(starts, dy)| {

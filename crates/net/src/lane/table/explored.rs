@@ -372,8 +372,7 @@ impl World for Pair {
     }
 
     fn check(&self) -> Result<(), String> {
-        for task in 0..2 {
-            let table = &self.tables[task];
+        for (task, table) in self.tables.iter().enumerate() {
             let mut known: Vec<usize> = table
                 .peers
                 .iter()
