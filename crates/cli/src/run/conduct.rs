@@ -57,14 +57,14 @@ pub(crate) fn conduct(
 }
 
 /// Hears of every happening.
-type Listener = Box<dyn Fn(&Happening) + Send>;
+type Happened = Box<dyn Fn(&Happening) + Send>;
 
 /// Passes on every happening once, in order.
 struct Teller {
     monitor: Monitor,
     /// How many were told, and of which version of the state those are all.
     told: Mutex<(u64, Option<u64>)>,
-    happened: Mutex<Listener>,
+    happened: Mutex<Happened>,
 }
 
 impl Teller {
