@@ -44,7 +44,10 @@ impl Tensor {
         if self.element_texts(0..0, true).is_none() {
             let texts = self.opaque_texts(ends).join(" ");
             let more = if ends < total { "..." } else { "" };
-            return format!("[{texts}{more}]");
+            return match self.shape().is_scalar() {
+                true => format!("{texts}{more}"),
+                false => format!("[{texts}{more}]"),
+            };
         }
         let mut out = String::new();
         self.nested(0, ends, 0, &mut out);

@@ -25,8 +25,8 @@ static DAWSON: LazyLock<Fit> = LazyLock::new(|| Fit::new(dawson, -8, 8));
 // Up to where its growth is too much for a polynomial.
 static EXPONENTIAL: LazyLock<Fit> = LazyLock::new(|| Fit::new(exponential_integral, -8, 4));
 // Up to where they turn too quickly.
-static FRESNEL_COS: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| fresnel(x).re, -4, 2));
-static FRESNEL_SIN: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| fresnel(x).im, -4, 2));
+static FRESNEL_COS: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| fresnel(x).re, -4, 1));
+static FRESNEL_SIN: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| fresnel(x).im, -4, 1));
 static SPENCE: LazyLock<Fit> = LazyLock::new(|| Fit::new(spence, -8, 8));
 
 /// An odd function from its fit.
@@ -210,7 +210,8 @@ mod tests {
                 let x = 2f64.powf(f64::from(k) / 20.0 - 10.0);
                 let (got, want) = (fit.at(x), exact(x));
                 let far = (got - want).abs() / want.abs().max(1e-3);
-                assert!(far <= 1e-10, "{i} {x}: {got} {want}");
+                // Both overflow alike.
+                assert!(got == want || far <= 1e-10, "{i} {x}: {got} {want}");
             }
         }
     }
