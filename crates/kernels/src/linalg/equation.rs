@@ -159,11 +159,12 @@ fn subscripts(text: &str, which: &str) -> Result<Subscripts> {
         ));
     }
     let mut out: Subscripts = Vec::new();
-    for (i, b) in text.bytes().enumerate() {
-        match b {
-            b'.' if Some(i) == at => out.push(None),
-            b'.' => {}
-            other => out.push(Some(other)),
+    // A label is a byte; the text has a character for each.
+    for (i, c) in text.char_indices() {
+        match c {
+            '.' if Some(i) == at => out.push(None),
+            '.' => {}
+            other => out.push(u8::try_from(other).ok()),
         }
     }
     Ok(out)
