@@ -5,7 +5,7 @@ use downpour_runtime::Registry;
 use std::collections::BTreeSet;
 
 /// Kernels are only ever added: whoever adds some raises this.
-const REACHED: usize = 1_190;
+const REACHED: usize = 1_230;
 
 /// What the executor runs itself, without a kernel.
 const WITHOUT_KERNEL: &[&str] = &[
