@@ -29,7 +29,7 @@ pub(crate) fn json_line(level: &str, message: &str) -> String {
     format!("{line}\n")
 }
 
-/// Says something to whoever started this process: as it is, or as JSON.
+/// Writes a message to `to`, as text or as one line of JSON.
 pub(crate) fn say(mut to: impl Write, message: &str) {
     // A closed stream is no reason not to go on.
     let _ = match is_json() {

@@ -4,7 +4,7 @@ use downpour_graph::find_op;
 use downpour_runtime::Registry;
 use std::collections::BTreeSet;
 
-/// Kernels are only ever added: whoever adds some raises this.
+/// Kernels are only ever added: raise this with every addition.
 const REACHED: usize = 1_230;
 
 /// What the executor runs itself, without a kernel.

@@ -96,7 +96,7 @@ fn evaluate(
     };
     let info = crate::NodeInfo::new(node, Vec::new());
     let mut inputs: Vec<_> = inputs.into_iter().map(|t| Some(Value::Tensor(t))).collect();
-    // Found out before it is made: whoever sent the graph waits, and so may others.
+    // Estimated before it is computed: compiling a graph blocks its client and may block others.
     if let Some(growth) = env.registry.growth(node.op_name())
         && growth(node, Inputs(&inputs)) > MAX_FOLDED_BYTES
     {

@@ -1,7 +1,7 @@
 //! A device's executor threads: they take jobs from one queue.
 //!
 //! As many run at once as the device has threads, and one more for each that is in a long kernel, up to a bound: what is short
-//! gets its turn beside what is long, whoever asked for either, and the system shares the cores among them.
+//! gets its turn beside what is long, across sessions, and the system shares the cores among them.
 
 use crate::crew;
 use crate::device::become_executor;

@@ -289,7 +289,7 @@ impl<'a> Teller<'a> {
             let told = events.scalar(step, "loss", progress.value as f32);
             // A full disk must not end the training.
             let told = told.and_then(|()| events.scalar(step, "accuracy", accuracy as f32));
-            // Iterations take long: whoever watches wants each of them.
+            // Iterations take long: flush after each, so that viewers see it.
             let _ = told.and_then(|()| events.flush());
         }
         let said = Said {

@@ -207,7 +207,7 @@ impl Run {
         spec.train_dir = keep(&self.train_dir, spec.train_dir.take());
         spec.name = self.name.clone().unwrap_or(spec.name);
         if let Some(limit) = self.restarts {
-            // Whoever says how often means it.
+            // An explicit number of restarts is taken literally.
             (spec.restart.limit, spec.restart.alike) = (limit, 0);
         }
         spec.restart.backoff = self.backoff.unwrap_or(spec.restart.backoff);

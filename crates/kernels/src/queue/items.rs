@@ -79,7 +79,7 @@ pub(crate) struct Store {
 }
 
 impl Store {
-    /// An empty store, of whoever the calling thread works for.
+    /// An empty store, charged to the calling thread's session.
     pub(crate) fn new(items: Items) -> Store {
         Store {
             items,

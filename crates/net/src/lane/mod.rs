@@ -162,7 +162,7 @@ impl Lanes {
         lane.is_live().then_some(lane)
     }
 
-    /// Whoever holds it may call for a lane to `peer`.
+    /// Its holder alone may connect a lane to `peer`.
     fn turn_for(&self, peer: &str) -> Arc<tokio::sync::Mutex<()>> {
         let mut connecting = self.connecting.lock();
         connecting.entry(peer.to_owned()).or_default().clone()

@@ -63,7 +63,7 @@ pub enum StepState {
 pub(super) enum Effect<L> {
     /// End a lane; it is no longer in the table.
     End(L),
-    /// Fail whoever waits for values of `peer` in a step.
+    /// Fail a step's waits for values of `peer`.
     Fail { peer: String, step: u64, why: Why },
     /// Ask the peer at the other end what it knows of a step.
     Ask(L, u64),
