@@ -19,6 +19,7 @@ mod history;
 mod host;
 mod kernel;
 mod memory;
+mod parallel;
 mod plan;
 mod pool;
 mod registry;
@@ -31,9 +32,7 @@ mod variable;
 pub use cancel::{CancelToken, Cancellation};
 pub use console::{Console, Print, Stream};
 pub use crew::num_threads;
-pub use device::{
-    Device, Extensions, as_own_thread, parallel_for, parallel_ranges, set_before_long,
-};
+pub use device::{Device, Extensions, as_own_thread, set_before_long};
 pub use executor::{Siblings, Step, StepEnv};
 pub use function::{
     Callee, Caller, Function, FunctionHandle, FunctionLibrary, call_op, checked_outputs,
@@ -45,6 +44,7 @@ pub use kernel::{
     AsyncKernel, AsyncOp, Built, Inputs, Kernel, KernelBuilder, NodeInfo, OpContext, Value,
 };
 pub use memory::{Held, MemoryBudget};
+pub use parallel::{parallel_for, parallel_ranges};
 pub use plan::{CompileEnv, KernelCache, Plan};
 pub use registry::{Factory, Growth, Registration, Registry};
 pub use rendezvous::{Delivery, Offer, Receiver, RemoteCall, RemoteSource, Rendezvous, Results};

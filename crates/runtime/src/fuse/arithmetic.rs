@@ -1,8 +1,8 @@
 //! Runs of arithmetic: on single numbers at once, on arrays of one shape block by block, so that
 //! what passes between members never leaves the processor's cache.
 
-use crate::device::parallel_ranges;
 use crate::kernel::OpContext;
+use crate::parallel_ranges;
 use downpour_tensor::{DType, Shape, Tensor};
 use smallvec::SmallVec;
 
