@@ -93,7 +93,7 @@ impl Device {
 
     /// Runs something long. If this is one of the device's own threads, another may take its place meanwhile: long kernels of
     /// one session must not keep the short ones of others waiting.
-    pub(crate) fn at_length<T>(&self, run: impl FnOnce() -> T) -> T {
+    pub fn at_length<T>(&self, run: impl FnOnce() -> T) -> T {
         self.threads.at_length(run)
     }
 }
@@ -120,7 +120,7 @@ thread_local! {
 
 /// Whether the calling thread is one of a device's own. Any other, as one that brings an answer
 /// from the network, has duties that a long kernel would keep waiting.
-pub(crate) fn on_executor_thread() -> bool {
+pub fn on_executor_thread() -> bool {
     IS_EXECUTOR.get()
 }
 
@@ -141,7 +141,8 @@ pub fn set_before_long(act: fn()) {
     let _ = BEFORE_LONG.set(act);
 }
 
-pub(crate) fn before_long() {
+/// To be called before a kernel that takes long.
+pub fn before_long() {
     if let Some(act) = BEFORE_LONG.get() {
         act();
     }
