@@ -3,6 +3,7 @@
 // Prints `ok …` for each thing that holds and ends with 1 at the first that does not.
 import { spawn } from 'node:child_process';
 import { appendFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -47,23 +48,32 @@ function scalar(tag, step, value) {
 const dir = mkdtempSync(join(tmpdir(), 'downpour-dashboard-'));
 const job = join(dir, 'job'), train = join(dir, 'train');
 mkdirSync(train);
+const started = [];
+
+// A `downpour` that is to say where its page is. The list of runs is the test's own.
+function start(args) {
+  const child = spawn(downpour, args, { stdio: ['ignore', 'pipe', 'pipe'], env: { ...process.env, XDG_STATE_HOME: join(dir, 'state') } });
+  const it = { child, said: '', ended: once(child, 'exit') };
+  it.url = new Promise((found, failed) => {
+    const hear = data => {
+      it.said += data;
+      const at = it.said.match(/dashboard at (http:\/\/\S+)/);
+      if (at) found(at[1]);
+    };
+    child.stdout.on('data', hear);
+    child.stderr.on('data', hear);
+    child.on('exit', code => failed(new Error(`downpour ${args[0]} ended with ${code}: ${it.said}`)));
+  });
+  it.url.catch(() => {});
+  started.push(it);
+  return it;
+}
+
+const training = (name, where, more) => ['run', '--name', name, '--drain', '3s', '--dir', where, '--dashboard', '0', '--quiet', ...more];
+const program = (to, ...more) => ['--', downpour, 'demo-worker', '--model', 'softmax', '--data', mnist, '--dir', to, ...more];
 // A long pause before the restart: long enough to be seen dead.
-const runner = spawn(downpour, ['run', '--ps', '2', '--workers', '2', '--backoff', '6s', '--kill', 'ps:1@12s', '--drain', '3s',
-  '--name', 'browser-test', '--dir', job, '--train-dir', train, '--dashboard', '0', '--quiet', '--',
-  downpour, 'demo-worker', '--model', 'softmax', '--data', mnist, '--dir', train, '--steps', '1000000000'],
-{ stdio: ['ignore', 'pipe', 'pipe'] });
-let said = '';
-const url = new Promise((found, failed) => {
-  const hear = data => {
-    said += data;
-    const at = said.match(/dashboard at (http:\/\/\S+)/);
-    if (at) found(at[1]);
-  };
-  runner.stdout.on('data', hear);
-  runner.stderr.on('data', hear);
-  runner.on('exit', code => failed(new Error(`the job ended with ${code}: ${said}`)));
-});
-const ended = new Promise(done => runner.on('exit', done));
+const runner = start([...training('browser-test', job, ['--ps', '2', '--workers', '2', '--backoff', '6s', '--kill', 'ps:1@12s', '--train-dir', train]),
+  ...program(train, '--steps', '1000000000')]);
 let browser;
 
 // A page whose every request and complaint is kept.
@@ -75,7 +85,7 @@ async function open(address, options) {
   page.on('pageerror', e => seen.complaints.push(e.message));
   page.setDefaultTimeout(LONG);
   await page.goto(address);
-  await page.waitForSelector('.pulse.live');
+  await page.waitForSelector('.pulse.live, .pulse.over, #table-runs tbody');
   return [page, seen];
 }
 
@@ -153,6 +163,91 @@ async function byKeyboard(page) {
   ok(nameless === 0, 'everything has a name');
 }
 
+// Smoothing, the log axis, zoom and pan, of the first chart.
+async function chartTools(page) {
+  const path = () => page.evaluate(() => document.querySelector('#curves svg.chart path').getAttribute('d'));
+  const before = await path();
+  await page.fill('#smooth', '0.9');
+  ok(await path() !== before, 'curves are smoothed');
+  await page.fill('#smooth', '0');
+  await page.click('#log-axis');
+  ok(await page.getAttribute('#log-axis', 'aria-pressed') === 'true' && await path() !== before, 'and drawn on a log axis');
+  await page.click('#log-axis');
+  const labels = () => page.evaluate(() => [...document.querySelectorAll('#curves svg.chart')[0].querySelectorAll('text')].map(t => t.textContent).join());
+  const all = await labels();
+  await page.focus('#curves svg.chart');
+  await page.keyboard.press('+');
+  const near = await labels();
+  ok(near !== all, '+ zooms in');
+  await page.keyboard.press('Shift+ArrowLeft');
+  ok(await labels() !== near, 'Shift and an arrow pan');
+  await page.keyboard.press('0');
+  await page.locator('#curves svg.chart').first().blur();
+}
+
+async function logTools(page) {
+  const shown = () => page.evaluate(() => [...document.querySelectorAll('#log > div')].filter(r => !r.hidden).length);
+  appendFileSync(join(job, 'logs', 'ps-0.log'), 'WARN a needle in the log\n');
+  await page.waitForFunction(() => document.querySelector('#log').textContent.includes('a needle in the log'));
+  await page.fill('#log-find', 'NEEDLE');
+  ok(await shown() === 1, 'a line of the log is found');
+  await page.selectOption('#log-level', '3');
+  ok(await shown() === 0, 'a warning is no error');
+  await page.selectOption('#log-level', '2');
+  ok(await shown() === 1, 'but a warning');
+  await page.fill('#log-find', '');
+  await page.selectOption('#log-level', '0');
+}
+
+// The job is over: its page says how it ended; the page of all runs shows it again, beside another.
+async function afterwards(page) {
+  runner.child.kill('SIGINT');
+  await page.waitForSelector('#ending:not([hidden])');
+  ok(/^interrupted .*global step [\d,]+/.test(await page.textContent('#ending-head')), 'the end is told, with the last step');
+  await page.screenshot({ path: join(shots, 'done.png'), fullPage: true });
+  await runner.ended;
+  await page.waitForSelector('.pulse.down');
+  ok(true, 'a page whose job is over says so');
+  const other = join(dir, 'other'), to = join(dir, 'train2');
+  mkdirSync(to);
+  await start([...training('short', other, ['--ps', '1', '--workers', '1', '--train-dir', to]), ...program(to, '--steps', '400', '--sync')]).ended;
+  const pages = start(['dashboard', '--port', '0', job, other]);
+  const address = await pages.url;
+  const [runs, seen] = await open(address + 'runs', { viewport: { width: 1280, height: 900 }, colorScheme: 'light' });
+  await runs.waitForFunction(() => document.querySelectorAll('#table-runs tbody tr').length === 2);
+  ok(/interrupted/.test(await runs.textContent('#table-runs')) && /done/.test(await runs.textContent('#table-runs')), 'both runs are listed with how they ended');
+  for (const box of await runs.locator('#table-runs input').all()) await box.check();
+  await runs.waitForFunction(() => document.querySelectorAll('#curves .legend li').length >= 2);
+  await runs.waitForFunction(() => [...document.querySelectorAll('#table-compared tr.differs th')].some(h => h.textContent === '--sync'));
+  ok(true, 'and compared: curves over each other, flags that differ');
+  await fits(runs, 'compared');
+  await runs.screenshot({ path: join(shots, 'compared.png'), fullPage: true });
+  await runs.click('#table-runs a[title$="job"]');
+  await runs.waitForSelector('#ending:not([hidden])');
+  await grows(runs, 2);
+  await runs.waitForFunction(() => document.querySelectorAll('#table-tasks tbody tr').length === 4 && /[1-9]/.test(document.getElementById('tile-steps').textContent));
+  ok(true, 'a past run has its end, curves, tasks and last step');
+  await runs.screenshot({ path: join(shots, 'past.png'), fullPage: true });
+  pages.child.kill('SIGINT');
+  await pages.ended;
+  return seen;
+}
+
+async function twelve() {
+  const to = join(dir, 'train12');
+  mkdirSync(to);
+  const many = start([...training('twelve', join(dir, 'twelve'), ['--ps', '4', '--workers', '8', '--train-dir', to]), ...program(to, '--steps', '1000000000')]);
+  const [page, seen] = await open(await many.url, { viewport: { width: 1280, height: 900 }, colorScheme: 'dark' });
+  await page.waitForFunction(() => document.querySelectorAll('svg.matrix .node.alive').length === 12);
+  await page.waitForFunction(() => document.querySelectorAll('svg.matrix .cell[data-link]').length >= 8);
+  ok(true, 'links of twelve tasks are a matrix');
+  await fits(page, 'twelve tasks');
+  await page.screenshot({ path: join(shots, 'twelve.png'), fullPage: true });
+  many.child.kill('SIGINT');
+  await many.ended;
+  return seen;
+}
+
 async function hostile(page) {
   const name = '<img src=x onerror=hacked()>';
   mkdirSync(join(train, name));
@@ -167,12 +262,14 @@ async function hostile(page) {
 }
 
 try {
-  const address = await url;
+  const address = await runner.url;
   browser = await chromium.launch({ executablePath: chromiumPath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
   const [page, seen] = await open(address, { viewport: { width: 1280, height: 900 }, colorScheme: 'light' });
   await live(page);
   await lossAndReturn(page);
   await byKeyboard(page);
+  await chartTools(page);
+  await logTools(page);
   await fits(page, 'laptop');
   await page.screenshot({ path: join(shots, 'light.png'), fullPage: true });
   await page.click('#theme');
@@ -187,23 +284,24 @@ try {
   ok(await phone.evaluate(() => getComputedStyle(document.querySelector('.pulse .dot')).animationName) === 'none', 'nothing moves where that is not wanted');
   await phone.screenshot({ path: join(shots, 'phone.png'), fullPage: true });
   await hostile(page);
-  const all = [seen, seenDark, seenPhone];
+  // A page that nobody looks at would be asked to hear of the end as well.
+  await dark.close();
+  await phone.close();
+  const before = [seen, seenDark, seenPhone];
+  ok(before.every(s => s.complaints.length === 0), `the browser has nothing to complain about ${before.flatMap(s => s.complaints).join(' | ')}`);
+  const all = [...before, await afterwards(page), await twelve()];
   ok(all.every(s => s.foreign.length === 0), `no request left the page's origin ${all.flatMap(s => s.foreign)}`);
-  ok(all.every(s => s.complaints.length === 0), `the browser has nothing to complain about ${all.flatMap(s => s.complaints).join(' | ')}`);
-  runner.kill('SIGINT');
-  await ended;
-  await page.waitForSelector('.pulse.down');
-  ok(true, 'a page whose job is over says so');
 } catch (e) {
   console.error(e);
-  console.error(said.slice(-3000));
+  for (const it of started) console.error(it.said.slice(-3000));
   process.exitCode = 1;
 } finally {
   await browser?.close();
-  if (runner.exitCode === null && runner.signalCode === null) {
-    runner.kill('SIGINT');
-    await Promise.race([ended, new Promise(go => setTimeout(go, 20000))]);
+  const lives = it => it.child.exitCode === null && it.child.signalCode === null;
+  for (const it of started.filter(lives)) {
+    it.child.kill('SIGINT');
+    await Promise.race([it.ended, new Promise(go => setTimeout(go, 20000))]);
+    if (lives(it)) it.child.kill('SIGKILL');
   }
-  if (runner.exitCode === null && runner.signalCode === null) runner.kill('SIGKILL');
   rmSync(dir, { recursive: true, force: true });
 }

@@ -332,6 +332,11 @@ impl Collector {
     /// `/api/state`.
     pub(crate) fn state(&self) -> StateShown {
         let known = self.known.lock();
+        // Locked once and let go: a guard in the struct below would live to its end.
+        let (results, scalars_version) = {
+            let scalars = self.scalars.lock();
+            (scalars.results(), scalars.version())
+        };
         let tasks = known.tasks.iter().map(|task| {
             let process = known.process(&task.name);
             let restarts = process.map_or(0, |p| u64::from(p.restarts));
@@ -361,9 +366,9 @@ impl Collector {
             checkpoints: known.checkpoints.clone(),
             events: known.events.iter().cloned().collect(),
             alerts: known.alerts.clone(),
-            results: self.scalars.lock().results(),
+            results,
             next_sample: known.samples.next(),
-            scalars_version: self.scalars.lock().version(),
+            scalars_version,
             next_log: self.subject.sink.next(),
         }
     }

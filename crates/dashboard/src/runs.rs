@@ -174,3 +174,82 @@ fn id(dir: &Path) -> String {
     dir.hash(&mut hash);
     format!("{:016x}", hash.finish())
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use serde_json::{Value, json};
+
+    fn write(dir: &Path, name: &str, record: &Value) {
+        std::fs::create_dir_all(dir).unwrap();
+        std::fs::write(dir.join(name), record.to_string()).unwrap();
+    }
+
+    /// Runs `f` on a thread of its own and fails when it does not come back.
+    fn in_time<T: Send + 'static>(what: &str, f: impl FnOnce() -> T + Send + 'static) -> T {
+        let (send, back) = std::sync::mpsc::channel();
+        std::thread::spawn(move || send.send(f()));
+        let answer = back.recv_timeout(Duration::from_secs(60));
+        answer.unwrap_or_else(|e| panic!("{what} does not come back: {e}"))
+    }
+
+    #[test]
+    fn a_past_run_is_listed_with_its_end_and_its_page_shows_what_was_kept() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("a-1");
+        let task = json!({"name": "worker:0", "role": "trainer", "phase": "done", "starts": 2,
+            "command": ["t", "--rate=0.1"], "log": dir.join("w.log"), "exit": {"code": 0}});
+        let record = json!({"outcome": "done", "why": "done after 9 s", "command": ["downpour", "run"], "code": "c0ffee",
+            "job": {"name": "a", "started": 1000.0, "ended": 9.0, "phase": "ended", "tasks": [task]}});
+        write(&dir, "run.json", &record);
+        let memory = json!({"state": {"global_step": {"value": 77}, "tasks": [{"short": "worker:0"}], "results": {"old": 1}}, "rows": [{"odd": 1}]});
+        write(&dir, "dashboard.json", &memory);
+        write(&place.path().join("none"), "other.json", &json!({}));
+        let dirs = vec![place.path().to_owned()];
+        let (shown, state) = in_time("the state of a run", move || {
+            let runs = Runs::new(dirs);
+            runs.look();
+            let shown = serde_json::to_value(runs.shown()).unwrap();
+            let id = shown[0]["id"].as_str().unwrap().to_owned();
+            (shown, runs.collector(&id).unwrap().state_for_page())
+        });
+        assert_eq!(shown.as_array().unwrap().len(), 1);
+        let run = &shown[0];
+        for (key, wanted) in [
+            ("status", json!("done")),
+            ("why", json!("done after 9 s")),
+            ("seconds", json!(9.0)),
+            ("step", json!(77)),
+            ("code", json!("c0ffee")),
+            (
+                "hyperparameters",
+                json!({"rate": "0.1", "servers": "0", "trainers": "1"}),
+            ),
+        ] {
+            assert_eq!(run[key], wanted, "{key}");
+        }
+        let state: Value = serde_json::from_str(&state).unwrap();
+        assert_eq!(state["global_step"]["value"], 77);
+        assert_eq!(state["tasks"][0]["short"], "worker:0");
+        assert_eq!(
+            state["results"],
+            json!({}),
+            "the files say it, not the memory"
+        );
+        assert_eq!(state["job"]["ended"]["outcome"], "done");
+    }
+
+    #[test]
+    fn a_run_that_is_removed_is_listed_no_more() {
+        let place = tempfile::tempdir().unwrap();
+        let dir = place.path().join("a");
+        let job = json!({"name": "a", "started": 1.0});
+        write(&dir, "run.json", &json!({"outcome": "failed", "job": job}));
+        let runs = Runs::new(vec![dir.clone(), place.path().to_owned()]);
+        runs.look();
+        assert_eq!(runs.shown().len(), 1, "named twice, listed once");
+        std::fs::remove_dir_all(dir).unwrap();
+        runs.look();
+        assert!(runs.shown().is_empty());
+    }
+}

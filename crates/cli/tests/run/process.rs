@@ -13,6 +13,8 @@ pub(crate) fn downpour(dir: &Path, args: &[&str]) -> Command {
         .env_remove("TF_CONFIG")
         .env_remove("DOWNPOUR_LOG")
         .env_remove("NO_COLOR")
+        // The list of runs is the test's own.
+        .env("XDG_STATE_HOME", dir.join("state"))
         .stdin(Stdio::null());
     command
 }
