@@ -10,6 +10,7 @@ use parking_lot::Mutex;
 use std::io::Write as _;
 use std::net::SocketAddr;
 use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::time::{Duration, UNIX_EPOCH};
 use tokio::runtime::Runtime;
@@ -34,6 +35,11 @@ pub(crate) struct DashboardFlags {
     /// Who asks from another machine must know what this file holds, instead of a token made anew at each start
     #[arg(long, value_name = "FILE", requires = "at")]
     dashboard_token_file: Option<PathBuf>,
+
+    /// Run this shell command for every alert (a loss that is no number, a step that stands, a lost task, stale
+    /// updates), with the alert as JSON on its standard input: 'curl -sd @- https://chat.example/hook'
+    #[arg(long, value_name = "COMMAND", requires = "at")]
+    on_alert: Option<String>,
 }
 
 /// Flags of `downpour dashboard`.
@@ -128,6 +134,9 @@ impl DashboardFlags {
             return Ok(None);
         };
         subject.dirs.extend(self.dirs.iter().cloned());
+        if let Some(command) = self.on_alert.clone() {
+            subject.on_alert = Some(Arc::new(move |alert| tell(&command, alert)));
+        }
         let address = address(at)?;
         match Dashboard::start(
             &address,
@@ -313,6 +322,31 @@ fn kind(kind: HappeningKind) -> &'static str {
         HappeningKind::Loss => "loss",
         HappeningKind::End => "end",
         _ => "note",
+    }
+}
+
+/// Runs the command of `--on-alert`. It has a thread of its own: nobody waits for it.
+fn tell(command: &str, alert: &str) {
+    let child = Command::new("sh")
+        .args(["-c", command])
+        .stdin(Stdio::piped())
+        .stdout(Stdio::null())
+        .spawn();
+    match child {
+        Ok(mut child) => {
+            let line = format!("{alert}\n");
+            std::thread::spawn(move || {
+                if let Some(mut stdin) = child.stdin.take() {
+                    // A command need not read it.
+                    let _ = stdin.write_all(line.as_bytes());
+                }
+                let _ = child.wait();
+            });
+        }
+        Err(e) => crate::log::say(
+            std::io::stderr(),
+            &format!("--on-alert: cannot start sh: {e}\n"),
+        ),
     }
 }
 

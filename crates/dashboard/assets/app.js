@@ -73,7 +73,7 @@ function show() {
   const lost = s.tasks.filter(t => t.phase === 'lost');
   const name = (s.job && s.job.name) || s.title || 'cluster';
   text($('title'), name);
-  text($('subtitle'), [s.job && s.job.phase, `${s.tasks.length} tasks`, `watched for ${Format.span(s.now - s.began)}`].filter(Boolean).join(' · '));
+  text($('subtitle'), [s.job && s.job.phase, `${s.tasks.length} tasks`, s.job && s.job.ended ? `took ${Format.span(s.job.ended.seconds)}` : `watched for ${Format.span(s.now - s.began)}`].filter(Boolean).join(' · '));
   document.title = `${lost.length ? '▲ ' : ''}${alive}/${s.tasks.length} · ${Format.rate(s.global_step.per_second)} steps/s · ${name}`;
   text($('foot'), `Downpour ${s.version}`);
   showEnding(s);
@@ -128,7 +128,7 @@ function tiles(s, alive, lost) {
   text($('tile-tasks-note'), lost.length ? 'lost: ' + lost.map(t => t.short).join(', ') : alive === s.tasks.length ? 'all alive' : done ? `${done} done` : 'alive');
   const g = s.global_step;
   text($('tile-steps'), g.value === null ? '–' : g.value.toLocaleString('en'));
-  text($('tile-steps-note'), g.value === null ? 'no global step seen' : g.per_second > 0 ? `${Format.rate(g.per_second)} steps/s` : `stands; ${Format.rate(g.mean_per_second)} steps/s on average`);
+  text($('tile-steps-note'), g.value === null ? 'no global step seen' : g.per_second > 0 ? `${Format.rate(g.per_second)} steps/s` : `${s.job && s.job.ended ? '' : 'stands; '}${Format.rate(g.mean_per_second)} steps/s on average`);
   const rate = s.links.reduce((n, l) => n + l.bytes_per_second, 0);
   text($('tile-bytes'), Format.bytes(rate) + '/s');
   text($('tile-bytes-note'), Format.bytes(s.links.reduce((n, l) => n + l.bytes, 0)) + ' in all');
@@ -249,7 +249,7 @@ function tables(s) {
     { name: 'CPU', number: true, of: t => t.phase === 'alive' ? t.rates.cpu.toFixed(2) : '–' },
     { name: 'Waits for', number: true, of: t => whole(t.waiting) }, { name: 'Sessions', number: true, of: t => `${t.sessions} + ${t.guests}` },
     { name: 'Memory', number: true, of: t => Format.bytes(t.memory) }, { name: 'Restarts', number: true, of: t => t.restarts },
-    { name: 'Note', long: true, of: t => t.phase === 'alive' ? (t.is_draining ? 'is stopping' : t.process || '') : [t.process, t.reason].filter(Boolean).join(': ') },
+    { name: 'Note', long: true, of: t => t.phase === 'alive' ? (t.is_draining ? 'is stopping' : t.process || '') : t.phase === 'done' ? t.process || '' : [t.process, t.reason].filter(Boolean).join(': ') },
   ], s.tasks);
   table($('table-links'), [
     { name: 'From', of: l => l.from }, { name: 'To', of: l => l.to },

@@ -227,6 +227,9 @@ class LineChart {
         pen = true;
       }
       parts.push(el('path', { class: `curve s${s.colour % COLOURS}`, d: path || 'M0 0' }));
+      // A line of one point is nothing to see: test accuracy has one.
+      const seen = s.points.filter(([x, y]) => y !== null && inside(x));
+      if (seen.length === 1) parts.push(el('circle', { class: `point s${s.colour % COLOURS}`, cx: X(seen[0][0]), cy: Y(seen[0][1]), r: 4 }));
     }
     if (this.at !== null && this.at >= x0 && this.at <= x1) this.cursor(parts, X, y => Y(level(y)), m, height);
     else this.tip.textContent = '';

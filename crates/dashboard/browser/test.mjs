@@ -80,7 +80,7 @@ let browser;
 async function open(address, options) {
   const page = await browser.newPage(options);
   const seen = { foreign: [], complaints: [] };
-  page.on('request', r => { if (!r.url().startsWith(address)) seen.foreign.push(r.url()); });
+  page.on('request', r => { if (new URL(r.url()).origin !== new URL(address).origin) seen.foreign.push(r.url()); });
   page.on('console', m => { if (['error', 'warning'].includes(m.type())) seen.complaints.push(m.text()); });
   page.on('pageerror', e => seen.complaints.push(e.message));
   page.setDefaultTimeout(LONG);
@@ -227,6 +227,8 @@ async function afterwards(page) {
   await grows(runs, 2);
   await runs.waitForFunction(() => document.querySelectorAll('#table-tasks tbody tr').length === 4 && /[1-9]/.test(document.getElementById('tile-steps').textContent));
   ok(true, 'a past run has its end, curves, tasks and last step');
+  const [step, saved] = await runs.evaluate(() => [document.getElementById('tile-steps').textContent, document.getElementById('tile-checkpoint').textContent.replace('step ', '')]);
+  ok(step === saved, `the last step is that of the last checkpoint (${step}, ${saved})`);
   await runs.screenshot({ path: join(shots, 'past.png'), fullPage: true });
   pages.child.kill('SIGINT');
   await pages.ended;
@@ -240,6 +242,7 @@ async function twelve() {
   const [page, seen] = await open(await many.url, { viewport: { width: 1280, height: 900 }, colorScheme: 'dark' });
   await page.waitForFunction(() => document.querySelectorAll('svg.matrix .node.alive').length === 12);
   await page.waitForFunction(() => document.querySelectorAll('svg.matrix .cell[data-link]').length >= 8);
+  await grows(page, 2);
   ok(true, 'links of twelve tasks are a matrix');
   await fits(page, 'twelve tasks');
   await page.screenshot({ path: join(shots, 'twelve.png'), fullPage: true });

@@ -33,8 +33,9 @@ pub(crate) struct Seen {
     pub(crate) workers: usize,
 }
 
-/// Raises what is new and drops what is over.
-pub(crate) fn update(alerts: &mut Vec<Alert>, seen: &Seen) {
+/// Raises what is new and drops what is over; returns what is new.
+pub(crate) fn update(alerts: &mut Vec<Alert>, seen: &Seen) -> Vec<Alert> {
+    let mut raised = Vec::new();
     let mut now: Vec<(&'static str, String)> = Vec::new();
     if !seen.broken.is_empty() {
         now.push(("nan", format!("{} is not a number", seen.broken)));
@@ -60,13 +61,18 @@ pub(crate) fn update(alerts: &mut Vec<Alert>, seen: &Seen) {
     for (kind, text) in now {
         match alerts.iter_mut().find(|alert| alert.kind == kind) {
             Some(alert) => alert.text = text,
-            None => alerts.push(Alert {
-                kind,
-                text,
-                since: seen.time,
-            }),
+            None => {
+                let alert = Alert {
+                    kind,
+                    text,
+                    since: seen.time,
+                };
+                raised.push(alert.clone());
+                alerts.push(alert);
+            }
         }
     }
+    raised
 }
 
 #[cfg(test)]
@@ -101,9 +107,11 @@ mod tests {
             mean_staleness: Some(8.1),
             ..seen(61.0)
         };
-        update(&mut alerts, &bad);
+        let raised = update(&mut alerts, &bad);
+        assert_eq!(raised, alerts);
         assert_eq!(kinds(&alerts), ["nan", "lost", "stall", "stale"]);
-        update(&mut alerts, &Seen { time: 70.0, ..bad });
+        let raised = update(&mut alerts, &Seen { time: 70.0, ..bad });
+        assert!(raised.is_empty(), "an alert is told once");
         assert!(alerts.iter().all(|a| a.since == 61.0));
         update(&mut alerts, &seen(80.0));
         assert!(alerts.is_empty());

@@ -8,7 +8,7 @@ use crate::run_file::{MEMORY, RunFile, read_json};
 use crate::samples::{Row, Samples};
 use crate::scalars::Scalars;
 use crate::state::{self, EventShown, JobShown, StateShown, TaskShown, short};
-use crate::steps::GlobalStep;
+use crate::steps::{GlobalStep, StepShown};
 use crate::task::{Change, TaskPhase, WatchedTask};
 use crate::{JobView, LogSink, Subject};
 use downpour_formats::LocalStorage;
@@ -212,7 +212,14 @@ impl Collector {
         }
         known.sample(time);
         let broken = self.scalars.lock().broken().join(", ");
-        known.raise_alerts(broken, time);
+        let raised = known.raise_alerts(broken, time);
+        drop(known);
+        for alert in raised {
+            if let Some(tell) = &self.subject.on_alert {
+                let said = json!({"job": self.subject.title, "kind": alert.kind, "text": alert.text, "since": alert.since});
+                tell(&said.to_string());
+            }
+        }
     }
 
     /// A collector for a run on the disk.
@@ -277,7 +284,7 @@ impl Collector {
         let known = self.known.lock();
         let past = known.past.as_ref();
         let past = past.and_then(|p| p["global_step"]["value"].as_i64());
-        past.max(known.steps.shown(now()).value)
+        past.max(known.last_step(now()).value)
     }
 
     /// The last value of every curve.
@@ -326,6 +333,9 @@ impl Collector {
         for key in own {
             past.insert(key.to_owned(), fresh[key].clone());
         }
+        if let Some(step) = past.get_mut("global_step").filter(|s| s.is_object()) {
+            step["value"] = json!(self.step());
+        }
         serde_json::Value::Object(past).to_string()
     }
 
@@ -357,7 +367,7 @@ impl Collector {
                 ended: job.ended.clone(),
             }),
             tasks: tasks.collect(),
-            global_step: known.steps.shown(now()),
+            global_step: known.last_step(now()),
             links: state::links(&known.links.0, &known.links.1, known.links.2),
             placement: state::placement(&known.tasks),
             variables: state::variables(&known.tasks),
@@ -411,6 +421,16 @@ impl Collector {
 }
 
 impl Known {
+    /// The global step. What a job saved at its end is later than what a task said last.
+    fn last_step(&self, time: f64) -> StepShown {
+        let mut shown = self.steps.shown(time);
+        if self.job.as_ref().is_some_and(|job| job.ended.is_some()) {
+            let saved = self.checkpoints.iter().filter_map(|c| c.step).max();
+            shown.value = shown.value.max(saved);
+        }
+        shown
+    }
+
     fn process(&self, task: &str) -> Option<&crate::JobTask> {
         let job = self.job.as_ref()?;
         job.tasks.iter().find(|t| t.name == task)
@@ -452,7 +472,7 @@ impl Known {
         }
     }
 
-    fn raise_alerts(&mut self, broken: String, time: f64) {
+    fn raise_alerts(&mut self, broken: String, time: f64) -> Vec<Alert> {
         let has_ended = self.job.as_ref().is_some_and(|job| job.ended.is_some());
         let steps = self.steps.shown(time);
         let lost = self.tasks.iter().filter(|t| t.phase == TaskPhase::Lost);
@@ -468,7 +488,7 @@ impl Known {
             mean_staleness: stale.mean(),
             workers: workers.count(),
         };
-        alerts::update(&mut self.alerts, &seen);
+        alerts::update(&mut self.alerts, &seen)
     }
 
     /// Takes over which tasks have left their sessions in order, as those say who had them.

@@ -25,7 +25,7 @@ mod subject;
 mod task;
 
 pub use logs::LogSink;
-pub use subject::{Ending, JobEvent, JobSource, JobTask, JobView, Subject};
+pub use subject::{AlertSink, Ending, JobEvent, JobSource, JobTask, JobView, Subject};
 
 use collector::Collector;
 use downpour_net::{Listener, serve_http};

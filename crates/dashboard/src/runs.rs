@@ -204,6 +204,12 @@ mod tests {
         write(&dir, "run.json", &record);
         let memory = json!({"state": {"global_step": {"value": 77}, "tasks": [{"short": "worker:0"}], "results": {"old": 1}}, "rows": [{"odd": 1}]});
         write(&dir, "dashboard.json", &memory);
+        for step in [70, 81] {
+            std::fs::write(dir.join(format!("model.ckpt-{step}.index")), "").unwrap();
+        }
+        let saved = "model_checkpoint_path: \"model.ckpt-81\"\nall_model_checkpoint_paths: \"model.ckpt-70\"\n\
+                     all_model_checkpoint_paths: \"model.ckpt-81\"\n";
+        std::fs::write(dir.join("checkpoint"), saved).unwrap();
         write(&place.path().join("none"), "other.json", &json!({}));
         let dirs = vec![place.path().to_owned()];
         let (shown, state) = in_time("the state of a run", move || {
@@ -219,7 +225,7 @@ mod tests {
             ("status", json!("done")),
             ("why", json!("done after 9 s")),
             ("seconds", json!(9.0)),
-            ("step", json!(77)),
+            ("step", json!(81)),
             ("code", json!("c0ffee")),
             (
                 "hyperparameters",
@@ -229,7 +235,7 @@ mod tests {
             assert_eq!(run[key], wanted, "{key}");
         }
         let state: Value = serde_json::from_str(&state).unwrap();
-        assert_eq!(state["global_step"]["value"], 77);
+        assert_eq!(state["global_step"]["value"], 81, "what was saved last");
         assert_eq!(state["tasks"][0]["short"], "worker:0");
         assert_eq!(
             state["results"],

@@ -19,7 +19,12 @@ pub struct Subject {
     pub sink: LogSink,
     /// The launcher's view, if one started the tasks.
     pub job: Option<JobSource>,
+    /// Hears of every alert once, as JSON, when it is raised. Must not wait.
+    pub on_alert: Option<AlertSink>,
 }
+
+/// Takes an alert: `{"job", "kind", "text", "since"}`.
+pub type AlertSink = Arc<dyn Fn(&str) + Send + Sync>;
 
 /// Gives the launcher's view at the moment.
 pub type JobSource = Arc<dyn Fn() -> JobView + Send + Sync>;

@@ -368,3 +368,29 @@ fn wrong_questions_about_clusters_end_with_2() {
         assert!(error.contains(wanted), "{args:?}: {error}");
     }
 }
+
+#[test]
+fn an_alert_is_told_to_a_command_once() {
+    let dir = tempfile::tempdir().unwrap();
+    let heard = dir.path().join("heard");
+    let command = format!("cat >> {0}.new; mv {0}.new {0}", heard.display());
+    let mut pair = Pair::start(&["--on-alert", &command]);
+    pair.wait_for("alive");
+    pair.ps.child.kill().unwrap();
+    pair.ps.child.wait().unwrap();
+    let state = pair.wait_for("lost");
+    assert!(state["alerts"].is_array());
+    let begin = Instant::now();
+    let said = loop {
+        match std::fs::read_to_string(&heard) {
+            Ok(said) => break said,
+            Err(_) => assert!(begin.elapsed() < LONG, "no alert: {}", pair.state()),
+        }
+        std::thread::sleep(Duration::from_millis(50));
+    };
+    let alert: Value = serde_json::from_str(&said).unwrap();
+    assert_eq!(alert["kind"], "lost");
+    assert_eq!(alert["text"], "ps:0 does not answer");
+    assert_eq!(alert["job"], "worker:0");
+    assert_eq!(pair.state()["alerts"][0]["kind"], "lost");
+}
