@@ -14,6 +14,7 @@ mod check;
 mod cluster;
 mod conformance;
 mod dashboard;
+mod engines;
 mod example;
 mod examples;
 mod features;
@@ -73,6 +74,8 @@ usage: cargo xtask <command>
   inspect [--only NAME] `downpour inspect` on TensorFlow's files beside TensorFlow
   dashboard [--debug] [--shots DIR]
                         the dashboard of a job that trains, in headless Chromium
+  engines [NAME…]       the services that the project works with, started for their tests and stopped:
+                        etcd, zookeeper, s3, hdfs
   bench [--row PATTERN] [--json] [--rounds N] [--seconds S] [--no-save] [--smoke]
                         our numbers beside TensorFlow's, in the same run; appended to benches/results.jsonl
   bench --profile ROW   a flame graph of all tasks and one step's timeline, to target/bench
@@ -115,6 +118,7 @@ fn run(args: &[String]) -> Result<()> {
         "board" => trial::board().map(|_| ()),
         "sandblaster" => sandblaster::run(rest).map(|_| ()),
         "dashboard" => dashboard::test(rest).map(|_| ()),
+        "engines" => engines::run(rest).map(|summary| println!("{summary}")),
         "bench" => bench::run(rest),
         "sweep" => sweep::run(rest).map(|_| ()),
         "fuzz" => fuzz::run(rest),

@@ -101,7 +101,7 @@ fn unit_tests(which: &[&str], transport: &str) -> Result<String> {
 }
 
 /// Reads `test result: ok. 3 passed; 0 failed; …`.
-fn counts(line: &str) -> Option<(u64, u64)> {
+pub(crate) fn counts(line: &str) -> Option<(u64, u64)> {
     let rest = line.strip_prefix("test result: ")?;
     let mut numbers = rest
         .split([' ', ';'])

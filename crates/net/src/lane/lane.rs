@@ -1,9 +1,8 @@
 //! One lane: calls and tensors to and from one peer.
 //!
-//! Whoever has something to say writes it at once, on its own thread, or a moment later with what else it has to say
-//! (`write_batch.rs`). What comes is read by whoever
-//! drives (`driver.rs`), who then does what it asks for here, without any lock held. A lane ends once, in
-//! the hands of the driver: every open call fails, every run that the peer asked for is told to end.
+//! A thread that sends writes on the spot, or batches its frames and flushes them together (`write_batch.rs`). The
+//! driver (`driver.rs`) reads frames and handles them here, without any lock held. A lane ends once, on the
+//! driver's thread: every open call fails, every run that the peer asked for is told to end.
 
 use super::handshake::Who;
 use super::pulse::Pulse;
@@ -154,7 +153,7 @@ impl Lane {
         let call = self.next.fetch_add(1, Ordering::Relaxed);
         self.calls.lock().insert(call, done);
         self.send(run.encode(call), Bytes::new());
-        // Whoever ended the lane may have looked before the call was there.
+        // The driver may have ended the lane before the call was in the table; nobody else would fail it.
         if !self.is_live()
             && let Some(done) = self.calls.lock().remove(&call)
         {
@@ -259,7 +258,7 @@ impl Lane {
 
     fn decline_all(&self) {
         while !self.declined.lock().is_empty() {
-            // Whoever is at the writer looks here when it is done.
+            // The thread that holds the writer checks this list when it is done.
             let Some(mut writer) = self.writer.try_lock() else {
                 return;
             };
