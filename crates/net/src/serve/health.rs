@@ -2,7 +2,7 @@
 //! `grpc.health.v1.Health`, and for those who speak no gRPC plain HTTP/1: `GET /healthz` (it lives) and `GET /readyz` (it
 //! takes new work: serving and not draining). Being asked keeps no task and counts as no client.
 
-use crate::Gate;
+use crate::Admission;
 use crate::lane::MAGIC;
 use std::io;
 use std::net::IpAddr;
@@ -95,12 +95,12 @@ pub(crate) async fn greeting(socket: &TcpStream, patience: Duration) -> Greeting
 }
 
 /// Answers one question of HTTP/1 and closes.
-pub(crate) async fn answer(socket: TcpStream, gate: &Gate) {
+pub(crate) async fn answer(socket: TcpStream, admission: &Admission) {
     // Whoever does not listen is told nothing.
-    let _ = tokio::time::timeout(PATIENCE, talk(&socket, gate)).await;
+    let _ = tokio::time::timeout(PATIENCE, talk(&socket, admission)).await;
 }
 
-async fn talk(socket: &TcpStream, gate: &Gate) -> io::Result<()> {
+async fn talk(socket: &TcpStream, admission: &Admission) -> io::Result<()> {
     let mut head = Vec::new();
     let is_whole = |head: &[u8]| head.windows(4).any(|w| w == b"\r\n\r\n");
     while !is_whole(&head) && head.len() <= MAX_HEAD {
@@ -115,7 +115,7 @@ async fn talk(socket: &TcpStream, gate: &Gate) -> io::Result<()> {
     }
     let from = socket.peer_addr().ok().map(|a| a.ip());
     let from = from.filter(|_| names_this_host(&head));
-    let reply = reply(&head, gate.is_open(), || gate.metrics(from));
+    let reply = reply(&head, admission.is_open(), || admission.metrics(from));
     let mut rest = reply.as_bytes();
     while !rest.is_empty() {
         socket.writable().await?;

@@ -9,14 +9,14 @@ pub(crate) const MAX_TEXT: usize = 4 << 20;
 
 /// A value of a description.
 #[derive(Clone, Debug, PartialEq)]
-pub(crate) enum Tree {
+pub(crate) enum ConfigValue {
     Null,
     Bool(bool),
     Int(i64),
     Float(f64),
     Text(String),
-    List(Vec<Tree>),
-    Map(Vec<(String, Tree)>),
+    List(Vec<ConfigValue>),
+    Map(Vec<(String, ConfigValue)>),
 }
 
 /// Why a text is no description at all.
@@ -39,20 +39,20 @@ pub enum TextError {
     Twice(String),
 }
 
-impl Tree {
+impl ConfigValue {
     /// Reads JSON.
-    pub(crate) fn from_json(text: &str) -> Result<Tree, TextError> {
+    pub(crate) fn from_json(text: &str) -> Result<ConfigValue, TextError> {
         check_length(text)?;
-        let tree: Tree = serde_json::from_str(text).map_err(|e| TextError::Syntax {
+        let value: ConfigValue = serde_json::from_str(text).map_err(|e| TextError::Syntax {
             form: "JSON",
             reason: e.to_string(),
         })?;
-        tree.check_keys("")?;
-        Ok(tree)
+        value.check_keys("")?;
+        Ok(value)
     }
 
     /// Reads TOML.
-    pub(crate) fn from_toml(text: &str) -> Result<Tree, TextError> {
+    pub(crate) fn from_toml(text: &str) -> Result<ConfigValue, TextError> {
         check_length(text)?;
         toml::from_str(text).map_err(|e| {
             let line = e.span().map(|span| {
@@ -71,16 +71,16 @@ impl Tree {
     }
 
     /// Reads JSON if it looks like it, TOML otherwise.
-    pub(crate) fn parse(text: &str) -> Result<Tree, TextError> {
+    pub(crate) fn parse(text: &str) -> Result<ConfigValue, TextError> {
         match text.trim_start().starts_with('{') {
-            true => Tree::from_json(text),
-            false => Tree::from_toml(text),
+            true => ConfigValue::from_json(text),
+            false => ConfigValue::from_toml(text),
         }
     }
 
     fn check_keys(&self, path: &str) -> Result<(), TextError> {
         match self {
-            Tree::Map(entries) => {
+            ConfigValue::Map(entries) => {
                 let mut seen = std::collections::BTreeSet::new();
                 for (key, value) in entries {
                     let path = match path {
@@ -94,7 +94,7 @@ impl Tree {
                 }
                 Ok(())
             }
-            Tree::List(items) => items.iter().try_for_each(|i| i.check_keys(path)),
+            ConfigValue::List(items) => items.iter().try_for_each(|i| i.check_keys(path)),
             _ => Ok(()),
         }
     }
@@ -107,26 +107,26 @@ fn check_length(text: &str) -> Result<(), TextError> {
     }
 }
 
-impl fmt::Display for Tree {
+impl fmt::Display for ConfigValue {
     /// As in JSON, but not at length.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Tree::Null => f.write_str("null"),
-            Tree::Bool(b) => b.fmt(f),
-            Tree::Int(n) => n.fmt(f),
-            Tree::Float(n) => n.fmt(f),
-            Tree::Text(s) => match s.char_indices().nth(100) {
+            ConfigValue::Null => f.write_str("null"),
+            ConfigValue::Bool(b) => b.fmt(f),
+            ConfigValue::Int(n) => n.fmt(f),
+            ConfigValue::Float(n) => n.fmt(f),
+            ConfigValue::Text(s) => match s.char_indices().nth(100) {
                 Some((end, _)) => write!(f, "'{}…'", &s[..end]),
                 None => write!(f, "'{s}'"),
             },
-            Tree::List(_) => f.write_str("a list"),
-            Tree::Map(_) => f.write_str("a table"),
+            ConfigValue::List(_) => f.write_str("a list"),
+            ConfigValue::Map(_) => f.write_str("a table"),
         }
     }
 }
 
-impl<'de> Deserialize<'de> for Tree {
-    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<Tree, D::Error> {
+impl<'de> Deserialize<'de> for ConfigValue {
+    fn deserialize<D: Deserializer<'de>>(from: D) -> Result<ConfigValue, D::Error> {
         from.deserialize_any(Reader)
     }
 }
@@ -134,50 +134,50 @@ impl<'de> Deserialize<'de> for Tree {
 struct Reader;
 
 impl<'de> Visitor<'de> for Reader {
-    type Value = Tree;
+    type Value = ConfigValue;
 
     fn expecting(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str("a value")
     }
 
-    fn visit_unit<E>(self) -> Result<Tree, E> {
-        Ok(Tree::Null)
+    fn visit_unit<E>(self) -> Result<ConfigValue, E> {
+        Ok(ConfigValue::Null)
     }
 
-    fn visit_bool<E>(self, value: bool) -> Result<Tree, E> {
-        Ok(Tree::Bool(value))
+    fn visit_bool<E>(self, value: bool) -> Result<ConfigValue, E> {
+        Ok(ConfigValue::Bool(value))
     }
 
-    fn visit_i64<E>(self, value: i64) -> Result<Tree, E> {
-        Ok(Tree::Int(value))
+    fn visit_i64<E>(self, value: i64) -> Result<ConfigValue, E> {
+        Ok(ConfigValue::Int(value))
     }
 
-    fn visit_u64<E>(self, value: u64) -> Result<Tree, E> {
-        Ok(i64::try_from(value).map_or(Tree::Float(value as f64), Tree::Int))
+    fn visit_u64<E>(self, value: u64) -> Result<ConfigValue, E> {
+        Ok(i64::try_from(value).map_or(ConfigValue::Float(value as f64), ConfigValue::Int))
     }
 
-    fn visit_f64<E>(self, value: f64) -> Result<Tree, E> {
-        Ok(Tree::Float(value))
+    fn visit_f64<E>(self, value: f64) -> Result<ConfigValue, E> {
+        Ok(ConfigValue::Float(value))
     }
 
-    fn visit_str<E>(self, value: &str) -> Result<Tree, E> {
-        Ok(Tree::Text(value.to_owned()))
+    fn visit_str<E>(self, value: &str) -> Result<ConfigValue, E> {
+        Ok(ConfigValue::Text(value.to_owned()))
     }
 
-    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<Tree, A::Error> {
+    fn visit_seq<A: SeqAccess<'de>>(self, mut from: A) -> Result<ConfigValue, A::Error> {
         let mut items = Vec::new();
         while let Some(item) = from.next_element()? {
             items.push(item);
         }
-        Ok(Tree::List(items))
+        Ok(ConfigValue::List(items))
     }
 
-    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<Tree, A::Error> {
+    fn visit_map<A: MapAccess<'de>>(self, mut from: A) -> Result<ConfigValue, A::Error> {
         let mut entries = Vec::new();
         while let Some(entry) = from.next_entry()? {
             entries.push(entry);
         }
-        Ok(Tree::Map(entries))
+        Ok(ConfigValue::Map(entries))
     }
 }
 
@@ -189,15 +189,15 @@ mod tests {
     fn both_forms_give_the_same() {
         let json = r#"{"a": [1, true, "x"], "b": {"7": 2.5}}"#;
         let toml = "a = [1, true, 'x']\n[b]\n7 = 2.5\n";
-        let tree = Tree::parse(json).unwrap();
-        assert_eq!(tree, Tree::parse(toml).unwrap());
-        assert!(matches!(tree, Tree::Map(entries) if entries.len() == 2));
+        let value = ConfigValue::parse(json).unwrap();
+        assert_eq!(value, ConfigValue::parse(toml).unwrap());
+        assert!(matches!(value, ConfigValue::Map(entries) if entries.len() == 2));
     }
 
     #[test]
     fn a_toml_table_at_the_start_is_no_json_list() {
-        let tree = Tree::parse("[cluster]\nps = ['h:1']\n").unwrap();
-        assert!(matches!(tree, Tree::Map(_)));
+        let value = ConfigValue::parse("[cluster]\nps = ['h:1']\n").unwrap();
+        assert!(matches!(value, ConfigValue::Map(_)));
     }
 
     #[test]
@@ -210,9 +210,9 @@ mod tests {
             (r#"{"a": {"b": 1, "b": 2}}"#, "'a.b' is given twice"),
             ("a = 1\na = 2\n", "not valid TOML: duplicate key at line 2"),
         ] {
-            assert_eq!(Tree::parse(text).unwrap_err().to_string(), want);
+            assert_eq!(ConfigValue::parse(text).unwrap_err().to_string(), want);
         }
         let long = " ".repeat(MAX_TEXT + 1);
-        assert_eq!(Tree::parse(&long), Err(TextError::Long));
+        assert_eq!(ConfigValue::parse(&long), Err(TextError::Long));
     }
 }

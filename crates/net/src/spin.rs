@@ -1,9 +1,9 @@
-//! Waiting awake: while the calls of a step are open, the network thread looks for the next message
-//! for a moment before it sleeps.
+//! Spins for gRPC: while the calls of a step are open, the network thread polls for the next message
+//! before it sleeps.
 //!
 //! A message that finds its receiver asleep costs a wake-up of a core, several times what handling it
 //! does; the messages of a small step follow each other within that time, and so do the steps of a brisk
-//! client. Whoever opens or ends a call says so here. The moment is short, ends at once when another
+//! client. A call says here when it opens and ends. A spin is short, ends at once when another
 //! thread wants the core, and there is none while steps are long or rare, so an idle task costs nothing.
 
 use std::sync::Arc;
@@ -11,27 +11,27 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::time::{Duration, Instant};
 use tokio::sync::Notify;
 
-/// How long to look after a call has come. Messages between two tasks of a host, with what the other
+/// How long to spin after a call has come. Messages between two tasks of a host, with what the other
 /// does before it answers, take less; a longer wait is not worth a core.
-const MOMENT: Duration = Duration::from_micros(200);
+const SPIN_FOR: Duration = Duration::from_micros(200);
 
-/// Calls that follow each other within this time are waited for awake in between too: the next step of
-/// a client that does nothing else.
-const BRISK: Duration = Duration::from_micros(500);
+/// Calls that follow each other within this time are spun for in between too: the next step of a client
+/// that does nothing else.
+const BRISK_WITHIN: Duration = Duration::from_micros(500);
 
-/// Giving way takes this long only if another thread had something to do.
-const CONTENDED: Duration = Duration::from_micros(30);
+/// A yield takes this long only if another thread had something to do.
+const CONTENDED_AFTER: Duration = Duration::from_micros(30);
 
 /// The calls that are open and when one last moved.
 #[derive(Clone)]
-pub(crate) struct Linger(Arc<Looking>);
+pub(crate) struct Spinner(Arc<Spinning>);
 
-struct Looking {
+struct Spinning {
     state: Arc<State>,
     task: tokio::task::AbortHandle,
 }
 
-impl Drop for Looking {
+impl Drop for Spinning {
     fn drop(&mut self) {
         self.task.abort();
     }
@@ -39,7 +39,7 @@ impl Drop for Looking {
 
 struct State {
     start: Instant,
-    /// Until when to look, in nanoseconds from `start`.
+    /// Until when to spin, in nanoseconds from `start`.
     until: AtomicU64,
     open: AtomicUsize,
     /// When the last call ended, and whether the one before was followed soon by another.
@@ -49,11 +49,11 @@ struct State {
 }
 
 /// An open call.
-pub(crate) struct Open(Arc<State>);
+pub(crate) struct OpenCall(Arc<State>);
 
-impl Linger {
-    /// Looks on a thread of `runtime` for as long as somebody holds this.
-    pub(crate) fn new(runtime: &tokio::runtime::Handle) -> Linger {
+impl Spinner {
+    /// Spins on a thread of `runtime` for as long as somebody holds this.
+    pub(crate) fn new(runtime: &tokio::runtime::Handle) -> Spinner {
         let state = Arc::new(State {
             start: Instant::now(),
             until: AtomicU64::new(0),
@@ -63,20 +63,20 @@ impl Linger {
             begun: Notify::new(),
         });
         let watched = state.clone();
-        let looking = runtime.spawn(async move {
+        let spinning = runtime.spawn(async move {
             loop {
                 watched.begun.notified().await;
-                watched.look().await;
+                watched.spin().await;
             }
         });
-        Linger(Arc::new(Looking {
+        Spinner(Arc::new(Spinning {
             state,
-            task: looking.abort_handle(),
+            task: spinning.abort_handle(),
         }))
     }
 
     /// A call begins.
-    pub(crate) fn open(&self) -> Open {
+    pub(crate) fn open(&self) -> OpenCall {
         let state = &self.0.state;
         if state.open.fetch_add(1, Ordering::Relaxed) == 0 {
             let gap = state
@@ -84,10 +84,10 @@ impl Linger {
                 .saturating_sub(state.ended.load(Ordering::Relaxed));
             state
                 .is_brisk
-                .store(gap < BRISK.as_nanos() as u64, Ordering::Relaxed);
+                .store(gap < BRISK_WITHIN.as_nanos() as u64, Ordering::Relaxed);
         }
         state.moved();
-        Open(state.clone())
+        OpenCall(state.clone())
     }
 }
 
@@ -97,19 +97,19 @@ impl State {
     }
 
     fn moved(&self) {
-        let moment = MOMENT.as_nanos() as u64;
-        self.until.store(self.now() + moment, Ordering::Relaxed);
+        let spin = SPIN_FOR.as_nanos() as u64;
+        self.until.store(self.now() + spin, Ordering::Relaxed);
         self.begun.notify_one();
     }
 
-    async fn look(&self) {
+    async fn spin(&self) {
         loop {
             // The runtime asks for what has arrived, and runs it, before it comes back here.
             tokio::task::yield_now().await;
             let before = self.now();
             let until = match self.open.load(Ordering::Relaxed) {
                 0 if self.is_brisk.load(Ordering::Relaxed) => {
-                    self.ended.load(Ordering::Relaxed) + BRISK.as_nanos() as u64
+                    self.ended.load(Ordering::Relaxed) + BRISK_WITHIN.as_nanos() as u64
                 }
                 0 => return,
                 _ => self.until.load(Ordering::Relaxed),
@@ -118,14 +118,14 @@ impl State {
                 return;
             }
             std::thread::yield_now();
-            if self.now() - before > CONTENDED.as_nanos() as u64 {
+            if self.now() - before > CONTENDED_AFTER.as_nanos() as u64 {
                 return;
             }
         }
     }
 }
 
-impl Drop for Open {
+impl Drop for OpenCall {
     fn drop(&mut self) {
         if self.0.open.fetch_sub(1, Ordering::Relaxed) == 1 {
             self.0.ended.store(self.0.now(), Ordering::Relaxed);
@@ -139,38 +139,38 @@ mod tests {
     use super::*;
 
     #[tokio::test]
-    async fn looking_ends_although_a_call_stays_open() {
-        let linger = Linger::new(&tokio::runtime::Handle::current());
-        let _open = linger.open();
+    async fn spinning_ends_although_a_call_stays_open() {
+        let spinner = Spinner::new(&tokio::runtime::Handle::current());
+        let _open = spinner.open();
         // Would never come back otherwise.
-        linger.0.state.look().await;
-        assert_eq!(linger.0.state.open.load(Ordering::Relaxed), 1);
+        spinner.0.state.spin().await;
+        assert_eq!(spinner.0.state.open.load(Ordering::Relaxed), 1);
     }
 
     #[tokio::test]
-    async fn looking_goes_on_between_calls_only_if_they_follow_each_other_soon() {
-        let linger = Linger::new(&tokio::runtime::Handle::current());
-        let state = &linger.0.state;
-        while state.now() < 2 * BRISK.as_nanos() as u64 {
+    async fn spinning_goes_on_between_calls_only_if_they_follow_each_other_soon() {
+        let spinner = Spinner::new(&tokio::runtime::Handle::current());
+        let state = &spinner.0.state;
+        while state.now() < 2 * BRISK_WITHIN.as_nanos() as u64 {
             tokio::task::yield_now().await;
         }
-        drop(linger.open());
+        drop(spinner.open());
         assert!(!state.is_brisk.load(Ordering::Relaxed));
         state.ended.store(state.now(), Ordering::Relaxed);
-        drop(linger.open());
+        drop(spinner.open());
         // A machine so busy that half a millisecond passes between the two lines looks as rare calls do.
         let gap = state.now() - state.ended.load(Ordering::Relaxed);
-        assert!(state.is_brisk.load(Ordering::Relaxed) || gap > BRISK.as_nanos() as u64);
+        assert!(state.is_brisk.load(Ordering::Relaxed) || gap > BRISK_WITHIN.as_nanos() as u64);
         // Ends in either case.
-        state.look().await;
+        state.spin().await;
     }
 
     #[tokio::test]
     async fn the_last_holder_ends_the_task() {
-        let linger = Linger::new(&tokio::runtime::Handle::current());
-        let task = linger.0.task.clone();
-        let other = linger.clone();
-        drop(linger);
+        let spinner = Spinner::new(&tokio::runtime::Handle::current());
+        let task = spinner.0.task.clone();
+        let other = spinner.clone();
+        drop(spinner);
         tokio::task::yield_now().await;
         assert!(!task.is_finished());
         drop(other);

@@ -8,7 +8,7 @@
 //! ```
 
 use super::Lanes;
-use super::one::Lane;
+use super::lane::Lane;
 use super::socket::Socket;
 use super::table::Calling;
 use downpour_graph::{Result, Status};

@@ -1,9 +1,10 @@
 //! How a client sees a master: sessions, steps, callables. Implemented by the master of the same
 //! process without any encoding; by [`RemoteMaster`] over gRPC, for ours and TensorFlow's alike.
 
+use crate::Limits;
 use crate::lane::Lanes;
 use crate::task::Reply;
-use crate::{Limits, address};
+use downpour_cluster::split_address;
 use downpour_graph::{Code, Result, Status};
 use downpour_wire::messages::{
     CloseSessionRequest, CreateSessionRequest, CreateSessionResponse, ExtendSessionRequest,
@@ -72,7 +73,7 @@ impl RemoteMaster {
         let address = target.strip_prefix("grpc://").unwrap_or(target);
         let wrong =
             |e: &dyn std::fmt::Display| Status::invalid_argument(format!("target '{target}': {e}"));
-        address::split_address(address).map_err(|e| wrong(&e))?;
+        split_address(address).map_err(|e| wrong(&e))?;
         let channel = Endpoint::from_shared(format!("http://{address}"))
             .map_err(|e| wrong(&e))?
             .tcp_nodelay(true)

@@ -8,7 +8,7 @@ use std::time::Duration;
 
 /// How a task answers.
 #[derive(Clone, Debug, PartialEq, Eq)]
-pub enum Reach {
+pub enum TaskProbe {
     /// It is there; these are the incarnations of its devices, if it said so.
     Answers(Vec<u64>),
     /// It is not, or nothing can be heard of it.
@@ -29,21 +29,21 @@ impl Peers {
     }
 
     /// Asks a task for its status.
-    pub async fn reach(&self, task: &str, limit: Duration) -> Reach {
+    pub async fn reach(&self, task: &str, limit: Duration) -> TaskProbe {
         let Ok(mut client) = self.client(task) else {
-            return Reach::Away;
+            return TaskProbe::Away;
         };
         let asked = client.get_status(proto::GetStatusRequest {});
         match tokio::time::timeout(limit, asked).await {
             Ok(Ok(reply)) => {
                 let reply = GetStatusResponse::decode(reply.into_inner(), &Budget::default());
                 let devices = reply.map(|r| r.devices).unwrap_or_default();
-                Reach::Answers(devices.iter().map(|d| d.incarnation).collect())
+                TaskProbe::Answers(devices.iter().map(|d| d.incarnation).collect())
             }
-            Ok(Err(e)) if self.failed(task, &e).code == Code::Unavailable => Reach::Away,
+            Ok(Err(e)) if self.failed(task, &e).code == Code::Unavailable => TaskProbe::Away,
             // A task that refuses the question is there.
-            Ok(Err(_)) => Reach::Answers(Vec::new()),
-            Err(_) => Reach::Away,
+            Ok(Err(_)) => TaskProbe::Answers(Vec::new()),
+            Err(_) => TaskProbe::Away,
         }
     }
 }

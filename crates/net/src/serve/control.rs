@@ -2,8 +2,8 @@
 //! Whoever may run a graph on a task may do anything to it, but may neither end it nor look into
 //! it from another machine unless it was started so.
 
-use crate::Gate;
-use crate::address::split_address;
+use crate::Admission;
+use downpour_cluster::split_address;
 use downpour_graph::{Code, Status};
 use downpour_wire::control::control_client::ControlClient;
 use downpour_wire::control::control_server::{self, ControlServer};
@@ -34,7 +34,7 @@ pub struct Control {
     /// How long steps under way have, if the request does not say.
     pub drain: Duration,
     /// Knows what is under way.
-    pub gate: Arc<Gate>,
+    pub admission: Arc<Admission>,
     /// Hears the order to stop, with the time that steps have.
     pub order: watch::Sender<Option<Duration>>,
 }
@@ -63,7 +63,7 @@ impl control_server::Control for Control {
         self.order.send_replace(Some(drain));
         Ok(Response::new(StopResponse {
             task: self.task.clone(),
-            steps: self.gate.steps() as u64,
+            steps: self.admission.steps() as u64,
             drain_millis: drain.as_millis() as u64,
         }))
     }
@@ -198,7 +198,7 @@ mod tests {
             allow_remote_inspect: allow_remote,
             reporter: Arc::new(TaskReport::default),
             drain: Duration::from_secs(20),
-            gate: Gate::new("/job:ps/replica:0/task:0"),
+            admission: Admission::new("/job:ps/replica:0/task:0"),
             order,
         }
     }

@@ -2,8 +2,8 @@
 //! into the memory that the kernels will read.
 
 use crate::Limits;
-use crate::link::{Link, check, ended};
-use crate::message::Incoming;
+use crate::call::h2_client::{H2Client, check, ended};
+use crate::grpc_frames::Incoming;
 use downpour_tensor::{BufferWriter, Tensor};
 use downpour_wire::messages::{RecvTensorRequest, RecvTensorResponse};
 use downpour_wire::{Budget, Pieces, TensorHead, WireMessage, to_tonic};
@@ -19,7 +19,7 @@ const FRONT: usize = 4 << 10;
 
 /// The tensor that `request` names, `None` if it is a dead one, and the size of its message.
 pub(crate) async fn pull(
-    link: &Link,
+    link: &H2Client,
     request: RecvTensorRequest,
     limits: &Limits,
 ) -> Result<(Option<Tensor>, usize), Status> {

@@ -8,17 +8,17 @@ use std::hash::{BuildHasher, RandomState};
 /// Messages up to this size hold nothing up on the way.
 const SMALL: usize = 64 << 10;
 
-/// Edges to remember. Graphs have fewer; those of all graphs since the task began may be more.
+/// SizeMemory to remember. Graphs have fewer; those of all graphs since the task began may be more.
 const MOST: usize = 1 << 16;
 
 /// The edges that carried small tensors.
 #[derive(Default)]
-pub(crate) struct Edges {
+pub(crate) struct SizeMemory {
     small: Mutex<HashSet<u64>>,
     random: RandomState,
 }
 
-impl Edges {
+impl SizeMemory {
     /// What of a rendezvous key stays the same from step to step.
     pub(crate) fn edge(&self, key: &str) -> u64 {
         // Sender, its incarnation, receiver, name, frame and iteration.
@@ -50,7 +50,7 @@ mod tests {
 
     #[test]
     fn an_edge_is_small_if_its_last_tensor_was_whatever_the_iteration() {
-        let edges = Edges::default();
+        let edges = SizeMemory::default();
         let at = |iteration| {
             let key = format!(
                 "/job:ps/task:0/cpu:0;00ab;/job:worker/task:0/cpu:0;edge_1_v;0:{iteration}"
@@ -69,7 +69,7 @@ mod tests {
 
     #[test]
     fn memory_is_bounded() {
-        let edges = Edges::default();
+        let edges = SizeMemory::default();
         for i in 0..3 * MOST as u64 {
             edges.note(i, 1);
         }

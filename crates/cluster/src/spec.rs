@@ -2,8 +2,7 @@
 //! whoever has flags, environment or files hands the text in (see `definition`).
 
 use crate::address::{canonical, split_address};
-use crate::tree::{TextError, Tree};
-use downpour_wire::messages::ClusterDef;
+use crate::config_value::{ConfigValue, TextError};
 use std::collections::BTreeMap;
 
 /// Jobs by name, tasks by index, addresses as `host:port`.
@@ -90,32 +89,32 @@ pub enum ClusterError {
 impl ClusterSpec {
     /// Parses `{"job": ["host:port", …]}`; a sparse job is `{"job": {"7": "host:port"}}`.
     pub fn from_json(text: &str) -> Result<ClusterSpec, ClusterError> {
-        ClusterSpec::from_tree(&Tree::from_json(text)?)
+        ClusterSpec::from_value(&ConfigValue::from_json(text)?)
     }
 
     /// Parses JSON, or TOML with the jobs as its keys.
     pub fn from_text(text: &str) -> Result<ClusterSpec, ClusterError> {
-        ClusterSpec::from_tree(&Tree::parse(text)?)
+        ClusterSpec::from_value(&ConfigValue::parse(text)?)
     }
 
-    pub(crate) fn from_tree(tree: &Tree) -> Result<ClusterSpec, ClusterError> {
-        let Tree::Map(jobs) = tree else {
-            return Err(ClusterError::Form(format!("it is {tree}")));
+    pub(crate) fn from_value(value: &ConfigValue) -> Result<ClusterSpec, ClusterError> {
+        let ConfigValue::Map(jobs) = value else {
+            return Err(ClusterError::Form(format!("it is {value}")));
         };
         let mut spec = ClusterSpec::default();
         for (job, tasks) in jobs {
             let bad = |what: String| ClusterError::Form(format!("job '{job}': {what}"));
-            let address = |v: &Tree| match v {
-                Tree::Text(s) => Ok(s.clone()),
+            let address = |v: &ConfigValue| match v {
+                ConfigValue::Text(s) => Ok(s.clone()),
                 other => Err(bad(format!("{other} is no address"))),
             };
             match tasks {
-                Tree::List(list) => {
+                ConfigValue::List(list) => {
                     for (i, v) in list.iter().enumerate() {
                         spec.add(job, i as u32, address(v)?)?;
                     }
                 }
-                Tree::Map(map) => {
+                ConfigValue::Map(map) => {
                     for (key, v) in map {
                         let task = parse_index(key)
                             .ok_or_else(|| bad(format!("'{key}' is no task index")))?;
@@ -150,16 +149,15 @@ impl ClusterSpec {
         Ok(spec)
     }
 
-    /// The cluster a client or a master described.
-    pub fn from_def(def: &ClusterDef) -> Result<ClusterSpec, ClusterError> {
+    /// A cluster from its tasks, as a message lists them: job, index and address.
+    pub fn from_tasks<'a>(
+        tasks: impl IntoIterator<Item = (&'a str, i32, &'a str)>,
+    ) -> Result<ClusterSpec, ClusterError> {
         let mut spec = ClusterSpec::default();
-        for job in &def.jobs {
-            for (task, address) in &job.tasks {
-                let task = u32::try_from(*task).map_err(|_| {
-                    ClusterError::Form(format!("job '{}' has a task {task}", job.name))
-                })?;
-                spec.add(&job.name, task, address.clone())?;
-            }
+        for (job, task, address) in tasks {
+            let task = u32::try_from(task)
+                .map_err(|_| ClusterError::Form(format!("job '{job}' has a task {task}")))?;
+            spec.add(job, task, address.to_owned())?;
         }
         spec.check_duplicates()?;
         Ok(spec)

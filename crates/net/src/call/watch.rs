@@ -5,7 +5,7 @@
 //! answer in time is lost: every open call to it fails, and the next one starts on a new
 //! connection.
 
-use crate::peers::Client;
+use crate::call::peers::Client;
 use downpour_graph::Status;
 use downpour_wire::proto;
 use parking_lot::Mutex;

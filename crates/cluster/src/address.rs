@@ -4,7 +4,7 @@
 use std::net::{Ipv4Addr, Ipv6Addr};
 
 /// Splits `host:port` (or `[v6]:port`); the host comes without brackets.
-pub(crate) fn split_address(address: &str) -> Result<(&str, u16), &'static str> {
+pub fn split_address(address: &str) -> Result<(&str, u16), &'static str> {
     if address.contains("://") {
         return Err("write it as host:port, without a scheme");
     }
@@ -58,7 +58,7 @@ pub(crate) fn check_host(host: &str) -> Result<&str, &'static str> {
 }
 
 /// The same for every way to write an address, so that two of them can be compared.
-pub(crate) fn canonical(address: &str) -> String {
+pub fn canonical(address: &str) -> String {
     match split_address(address) {
         Ok((host, port)) => match host.parse::<Ipv6Addr>() {
             Ok(v6) => format!("[{v6}]:{port}"),

@@ -2,9 +2,10 @@
 //! `TF_CONFIG`, a file. Pure: a text comes in, what it says or what is wrong with it comes out. How
 //! several sources become one is the matter of `role`.
 
-use crate::cluster::{ClusterError, ClusterSpec, did_you_mean};
-use crate::lane::Transport;
-use crate::tree::{TextError, Tree};
+use crate::config_value::{ConfigValue, TextError};
+use crate::spec::{ClusterError, ClusterSpec, did_you_mean};
+use crate::transport::Transport;
+use crate::units::{BYTES, DURATION, parse_bytes, parse_duration};
 use std::time::Duration;
 
 /// What one source says.
@@ -104,7 +105,7 @@ impl Definition {
         if text.trim().is_empty() {
             return Ok(made);
         }
-        let Tree::Map(entries) = Tree::from_json(text)? else {
+        let ConfigValue::Map(entries) = ConfigValue::from_json(text)? else {
             return Err(value("it", "no object", "a JSON object"));
         };
         for (key, tree) in &entries {
@@ -115,11 +116,11 @@ impl Definition {
                             "it has both 'cluster' and 'sparseCluster'".into(),
                         ));
                     }
-                    let cluster = ClusterSpec::from_tree(tree)?;
+                    let cluster = ClusterSpec::from_value(tree)?;
                     // An empty one is how a platform says that the job is a single process.
                     made.cluster = (cluster.num_tasks() > 0).then_some(cluster);
                 }
-                ("task", Tree::Map(task)) => made.read_task(task)?,
+                ("task", ConfigValue::Map(task)) => made.read_task(task)?,
                 ("task", other) => {
                     return Err(value(
                         "task",
@@ -127,8 +128,8 @@ impl Definition {
                         "like {\"type\": \"ps\", \"index\": 0}",
                     ));
                 }
-                ("rpc_layer", Tree::Null) => {}
-                ("rpc_layer", Tree::Text(layer)) if layer == "grpc" || layer.is_empty() => {}
+                ("rpc_layer", ConfigValue::Null) => {}
+                ("rpc_layer", ConfigValue::Text(layer)) if layer == "grpc" || layer.is_empty() => {}
                 ("rpc_layer", other) => {
                     return Err(value(
                         "rpc_layer",
@@ -147,10 +148,10 @@ impl Definition {
         Ok(made)
     }
 
-    fn read_task(&mut self, task: &[(String, Tree)]) -> Result<(), DefinitionError> {
+    fn read_task(&mut self, task: &[(String, ConfigValue)]) -> Result<(), DefinitionError> {
         for (key, tree) in task {
             match (key.as_str(), tree) {
-                ("type", Tree::Text(job)) => self.job = Some(job.clone()),
+                ("type", ConfigValue::Text(job)) => self.job = Some(job.clone()),
                 ("type", other) => return Err(value("task.type", other, "the name of a job")),
                 ("index", tree) => self.task = Some(index("task.index", tree)?),
                 // Written by Cloud ML Engine and Vertex AI.
@@ -215,22 +216,22 @@ impl Definition {
             "transport",
             "wait_for",
         ];
-        let tree = Tree::parse(text)?;
-        let Tree::Map(entries) = tree else {
+        let tree = ConfigValue::parse(text)?;
+        let ConfigValue::Map(entries) = tree else {
             return Err(value("it", tree, "a table"));
         };
         let mut made = Definition::default();
         for (key, tree) in entries {
             match (key.as_str(), tree) {
-                ("cluster", tree) => made.cluster = Some(ClusterSpec::from_tree(&tree)?),
-                ("job", Tree::Text(job)) => made.job = Some(job),
+                ("cluster", tree) => made.cluster = Some(ClusterSpec::from_value(&tree)?),
+                ("job", ConfigValue::Text(job)) => made.job = Some(job),
                 ("job", other) => return Err(value("job", other, "the name of a job")),
                 ("task", tree) => made.task = Some(index("task", &tree)?),
-                ("bind", Tree::Text(bind)) => made.bind = Some(bind),
+                ("bind", ConfigValue::Text(bind)) => made.bind = Some(bind),
                 ("bind", other) => return Err(value("bind", other, "host:port")),
-                ("log", Tree::Text(levels)) => made.log = Some(levels),
+                ("log", ConfigValue::Text(levels)) => made.log = Some(levels),
                 ("log", other) => return Err(value("log", other, "a level like info")),
-                ("log_format", Tree::Text(format)) => made.log_format = Some(format),
+                ("log_format", ConfigValue::Text(format)) => made.log_format = Some(format),
                 ("log_format", other) => return Err(value("log_format", other, "text or json")),
                 ("threads", tree) => {
                     let threads = index("threads", &tree)? as usize;
@@ -238,8 +239,8 @@ impl Definition {
                 }
                 (key @ ("memory_limit" | "session_memory_limit" | "step_memory_limit"), tree) => {
                     let bytes = match &tree {
-                        Tree::Int(n) => parse_bytes(&n.to_string()),
-                        Tree::Text(text) => parse_bytes(text),
+                        ConfigValue::Int(n) => parse_bytes(&n.to_string()),
+                        ConfigValue::Text(text) => parse_bytes(text),
                         _ => None,
                     };
                     let bytes = Some(bytes.ok_or_else(|| value(key, tree, BYTES))?);
@@ -251,9 +252,9 @@ impl Definition {
                 }
                 (key @ ("drain" | "done_after" | "lost_after" | "find_within"), tree) => {
                     let time = match &tree {
-                        Tree::Int(n) => parse_duration(&n.to_string()),
-                        Tree::Float(n) => parse_duration(&n.to_string()),
-                        Tree::Text(text) => parse_duration(text),
+                        ConfigValue::Int(n) => parse_duration(&n.to_string()),
+                        ConfigValue::Float(n) => parse_duration(&n.to_string()),
+                        ConfigValue::Text(text) => parse_duration(text),
                         _ => None,
                     };
                     let time = time.ok_or_else(|| value(key, tree, DURATION))?;
@@ -264,12 +265,14 @@ impl Definition {
                         _ => made.done_after = Some(time),
                     }
                 }
-                ("transport", Tree::Text(name)) if Transport::parse(&name).is_some() => {
+                ("transport", ConfigValue::Text(name)) if Transport::parse(&name).is_some() => {
                     made.transport = Transport::parse(&name);
                 }
-                ("exit_when_done", Tree::Bool(on)) => made.exit_when_done = Some(on),
-                ("allow_remote_stop", Tree::Bool(on)) => made.allow_remote_stop = Some(on),
-                ("allow_remote_inspect", Tree::Bool(on)) => made.allow_remote_inspect = Some(on),
+                ("exit_when_done", ConfigValue::Bool(on)) => made.exit_when_done = Some(on),
+                ("allow_remote_stop", ConfigValue::Bool(on)) => made.allow_remote_stop = Some(on),
+                ("allow_remote_inspect", ConfigValue::Bool(on)) => {
+                    made.allow_remote_inspect = Some(on)
+                }
                 (
                     key @ ("exit_when_done" | "allow_remote_stop" | "allow_remote_inspect"),
                     other,
@@ -282,49 +285,6 @@ impl Definition {
         }
         Ok(made)
     }
-}
-
-/// What `parse_duration` takes.
-const DURATION: &str = "a time like 30s, 500ms or 2m";
-
-/// Reads `30s`, `500ms`, `2m`, `1h`, or a number of seconds.
-pub fn parse_duration(text: &str) -> Option<Duration> {
-    let text = text.trim();
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = text.get(digits.len()..)?;
-    let scale = match unit {
-        "ms" => 1e-3,
-        "" | "s" => 1.0,
-        "m" | "min" => 60.0,
-        "h" => 3600.0,
-        _ => return None,
-    };
-    let seconds = digits.trim().parse::<f64>().ok()? * scale;
-    // A year is for ever, and adding it to a clock is safe.
-    (0.0..=31_536_000.0)
-        .contains(&seconds)
-        .then(|| Duration::from_secs_f64(seconds))
-}
-
-/// What `parse_bytes` takes.
-const BYTES: &str = "a size like 512M or 12G";
-
-/// Reads `512M`, `12G`, `1.5GiB`, or a number of bytes. A unit is a power of 1024.
-pub fn parse_bytes(text: &str) -> Option<usize> {
-    let text = text.trim();
-    let digits = text.trim_end_matches(|c: char| c.is_ascii_alphabetic());
-    let unit = text.get(digits.len()..)?.to_ascii_uppercase();
-    let scale = match unit.trim_end_matches('B').trim_end_matches('I') {
-        "" => 1u64,
-        "K" => 1 << 10,
-        "M" => 1 << 20,
-        "G" => 1 << 30,
-        "T" => 1 << 40,
-        _ => return None,
-    };
-    let bytes = digits.trim().parse::<f64>().ok()? * scale as f64;
-    // More than an address can say is no limit, and less than a page no memory.
-    (4096.0..=1e18).contains(&bytes).then_some(bytes as usize)
 }
 
 pub(crate) fn value(key: &str, got: impl ToString, wanted: &'static str) -> DefinitionError {
@@ -348,10 +308,10 @@ fn unknown(key: &str, known: &[&str], also: &[&str]) -> DefinitionError {
 }
 
 /// A task index; TensorFlow takes one in quotes too.
-fn index(key: &str, tree: &Tree) -> Result<u32, DefinitionError> {
+fn index(key: &str, tree: &ConfigValue) -> Result<u32, DefinitionError> {
     let number = match tree {
-        Tree::Int(n) => i32::try_from(*n).ok(),
-        Tree::Text(text) => text.parse::<i32>().ok(),
+        ConfigValue::Int(n) => i32::try_from(*n).ok(),
+        ConfigValue::Text(text) => text.parse::<i32>().ok(),
         _ => None,
     };
     number
@@ -359,13 +319,13 @@ fn index(key: &str, tree: &Tree) -> Result<u32, DefinitionError> {
         .ok_or_else(|| value(key, tree, "a number from 0 up"))
 }
 
-fn texts(key: &str, tree: &Tree) -> Result<Vec<String>, DefinitionError> {
+fn texts(key: &str, tree: &ConfigValue) -> Result<Vec<String>, DefinitionError> {
     let wanted = "a list of texts";
-    let Tree::List(items) = tree else {
+    let ConfigValue::List(items) = tree else {
         return Err(value(key, tree, wanted));
     };
-    let text = |item: &Tree| match item {
-        Tree::Text(text) => Ok(text.clone()),
+    let text = |item: &ConfigValue| match item {
+        ConfigValue::Text(text) => Ok(text.clone()),
         other => Err(value(key, format!("a list with {other}"), wanted)),
     };
     items.iter().map(text).collect()

@@ -6,7 +6,7 @@
 //!                    └──cut──► cut: whatever is still under way is answered UNAVAILABLE and dropped
 //! ```
 
-use crate::control::Reporter;
+use crate::serve::control::Reporter;
 use downpour_wire::control::TaskReport;
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -69,12 +69,12 @@ enum Phase {
 type ReportFn = dyn Fn() -> TaskReport + Send + Sync;
 
 /// The door of one task.
-pub struct Gate {
+pub struct Admission {
     /// `/job:J/replica:0/task:N`, for what is said to those who are refused.
     name: String,
     state: Mutex<State>,
     left: Notify,
-    /// What `/metrics` shows, and whether to other machines. What reports knows this gate itself.
+    /// What `/metrics` shows, and whether to other machines. What reports knows this admission itself.
     metrics: OnceLock<(Weak<ReportFn>, bool)>,
 }
 
@@ -90,7 +90,7 @@ struct Call {
     waker: Option<Waker>,
 }
 
-impl Gate {
+impl Admission {
     /// Lets this machine, or all, read the task's figures at `/metrics`. The first call counts.
     pub fn show_metrics(&self, reporter: &Reporter, to_all: bool) {
         let _ = self.metrics.set((Arc::downgrade(reporter), to_all));
@@ -105,7 +105,7 @@ impl Gate {
         };
         let is_near = from.is_some_and(|ip| ip.to_canonical().is_loopback());
         match *to_all || is_near {
-            true => Ok(crate::metrics::page(&reporter())),
+            true => Ok(crate::serve::metrics::page(&reporter())),
             false => Err(
                 "figures are shown to the task's own machine; --allow-remote-inspect shows them to others",
             ),
@@ -113,8 +113,8 @@ impl Gate {
     }
 
     /// An open door.
-    pub fn new(name: &str) -> Arc<Gate> {
-        Arc::new(Gate {
+    pub fn new(name: &str) -> Arc<Admission> {
+        Arc::new(Admission {
             name: name.to_owned(),
             state: Mutex::new(State {
                 phase: Phase::Open,
@@ -229,8 +229,8 @@ impl Gate {
                 Some(id)
             }
         };
-        let gate = self.clone();
-        Ok(Pass { gate, id })
+        let admission = self.clone();
+        Ok(Pass { admission, id })
     }
 
     /// Lets a step in that came over a lane.
@@ -245,21 +245,21 @@ impl Gate {
 
 /// A call that was let in, until it is over.
 pub(crate) struct Pass {
-    gate: Arc<Gate>,
+    admission: Arc<Admission>,
     id: Option<u64>,
 }
 
 impl Pass {
     /// What to answer if the call may not go on; else `waker` is woken when that changes.
     pub(crate) fn check(&self, waker: &Waker) -> Option<Status> {
-        let mut state = self.gate.state.lock();
+        let mut state = self.admission.state.lock();
         let phase = state.phase.clone();
         let call = state.calls.get_mut(&self.id?)?;
         match phase {
-            Phase::Draining if call.kind == Kind::Begin => Some(self.gate.refusal()),
+            Phase::Draining if call.kind == Kind::Begin => Some(self.admission.refusal()),
             Phase::Cut => Some(Status::unavailable(format!(
                 "{} is shutting down and did not wait longer for what was under way",
-                self.gate.name
+                self.admission.name
             ))),
             _ => {
                 call.waker = Some(waker.clone());
@@ -272,13 +272,13 @@ impl Pass {
 impl Drop for Pass {
     fn drop(&mut self) {
         if let Some(id) = self.id {
-            self.gate.state.lock().calls.remove(&id);
-            self.gate.left.notify_waiters();
+            self.admission.state.lock().calls.remove(&id);
+            self.admission.left.notify_waiters();
         }
     }
 }
 
-impl Gate {
+impl Admission {
     /// Does the work of a call of `path`, if and as long as it may.
     pub(crate) async fn pass<T>(
         self: &Arc<Self>,
@@ -297,20 +297,20 @@ impl Gate {
     }
 }
 
-/// Lets calls of `inner` through a gate.
+/// Lets calls of `inner` through a admission.
 #[derive(Clone)]
-pub(crate) struct Gated<S> {
+pub(crate) struct Admitted<S> {
     inner: S,
-    gate: Arc<Gate>,
+    admission: Arc<Admission>,
 }
 
-impl<S> Gated<S> {
-    pub(crate) fn new(inner: S, gate: Arc<Gate>) -> Self {
-        Gated { inner, gate }
+impl<S> Admitted<S> {
+    pub(crate) fn new(inner: S, admission: Arc<Admission>) -> Self {
+        Admitted { inner, admission }
     }
 }
 
-impl<S> Service<Request<Body>> for Gated<S>
+impl<S> Service<Request<Body>> for Admitted<S>
 where
     S: Service<Request<Body>, Response = Response<Body>, Error = Infallible>,
     S::Future: Unpin,
@@ -324,7 +324,7 @@ where
     }
 
     fn call(&mut self, request: Request<Body>) -> Self::Future {
-        match self.gate.admit(Kind::of(request.uri().path())) {
+        match self.admission.admit(Kind::of(request.uri().path())) {
             Ok(pass) => Passage::Open(self.inner.call(request), pass),
             Err(status) => Passage::Closed(Some(status)),
         }
@@ -395,19 +395,19 @@ mod tests {
     }
 
     struct Test {
-        gate: Arc<Gate>,
+        admission: Arc<Admission>,
         slow: Slow,
     }
 
     impl Test {
         fn new() -> Test {
-            let gate = Gate::new("/job:ps/replica:0/task:0");
+            let admission = Admission::new("/job:ps/replica:0/task:0");
             let slow = Slow::default();
-            Test { gate, slow }
+            Test { admission, slow }
         }
 
         fn call(&self, method: &str) -> tokio::task::JoinHandle<(tonic::Code, String)> {
-            let mut service = Gated::new(self.slow.clone(), self.gate.clone());
+            let mut service = Admitted::new(self.slow.clone(), self.admission.clone());
             let mut request = Request::new(Body::empty());
             *request.uri_mut() = format!("/tensorflow.S/{method}").parse().unwrap();
             let call = service.call(request);
@@ -431,8 +431,8 @@ mod tests {
         let step = test.call("RunStep");
         let session = test.call("CreateSession");
         tokio::task::yield_now().await;
-        assert_eq!((test.gate.steps(), test.gate.busy()), (1, 2));
-        test.gate.drain();
+        assert_eq!((test.admission.steps(), test.admission.busy()), (1, 2));
+        test.admission.drain();
         let shutting = "/job:ps/replica:0/task:0 is shutting down";
         // A session that waits for its tasks is told at once, as are those that come now.
         for call in [session, test.call("RunGraph"), test.call("CreateSession")] {
@@ -440,14 +440,14 @@ mod tests {
             assert_eq!((code, text.as_str()), (tonic::Code::Unavailable, shutting));
         }
         let value = test.call("RecvTensor");
-        let idle = test.gate.idle();
+        let idle = test.admission.idle();
         tokio::pin!(idle);
         assert!(tokio::time::timeout(QUIET * 5, &mut idle).await.is_err());
         test.answer_all();
         assert_eq!(step.await.unwrap().0, tonic::Code::Ok);
         assert_eq!(value.await.unwrap().0, tonic::Code::Ok);
         idle.await;
-        assert_eq!(test.gate.busy(), 0);
+        assert_eq!(test.admission.busy(), 0);
     }
 
     #[tokio::test(start_paused = true)]
@@ -455,8 +455,8 @@ mod tests {
         let test = Test::new();
         let calls = ["RunStep", "RecvTensor"].map(|m| test.call(m));
         tokio::task::yield_now().await;
-        test.gate.drain();
-        test.gate.cut();
+        test.admission.drain();
+        test.admission.cut();
         for call in calls {
             let (code, text) = call.await.unwrap();
             assert_eq!(code, tonic::Code::Unavailable);
@@ -466,15 +466,15 @@ mod tests {
             test.call("CloseSession").await.unwrap().0,
             tonic::Code::Unavailable
         );
-        test.gate.idle().await;
+        test.admission.idle().await;
     }
 
     #[tokio::test(start_paused = true)]
     async fn being_asked_keeps_no_task() {
         let test = Test::new();
         let question = test.call("GetStatus");
-        test.gate.drain();
-        test.gate.idle().await;
+        test.admission.drain();
+        test.admission.idle().await;
         test.answer_all();
         assert_eq!(question.await.unwrap().0, tonic::Code::Ok);
     }

@@ -7,12 +7,12 @@ use std::fmt;
 
 /// The tasks that have not answered.
 #[derive(Default)]
-pub struct Missing(Mutex<BTreeMap<String, (String, String)>>);
+pub struct AwaitedTasks(Mutex<BTreeMap<String, (String, String)>>);
 
 /// Most tasks that are named.
 const MAX_SHOWN: usize = 10;
 
-impl Missing {
+impl AwaitedTasks {
     /// The task at `address` has not answered, and this is what is known.
     pub(crate) fn note(&self, task: &str, address: &str, what: &str) {
         let known = (address.to_owned(), what.to_owned());
@@ -25,7 +25,7 @@ impl Missing {
     }
 }
 
-impl fmt::Display for Missing {
+impl fmt::Display for AwaitedTasks {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let tasks = self.0.lock();
         for (i, (task, (address, what))) in tasks.iter().take(MAX_SHOWN).enumerate() {
@@ -39,7 +39,7 @@ impl fmt::Display for Missing {
     }
 }
 
-/// The part of a failed call's text that says why, without what [`Missing`] says itself.
+/// The part of a failed call's text that says why, without what [`AwaitedTasks`] says itself.
 pub(crate) fn reason(message: &str) -> &str {
     let end = message.rfind(" (/job:").unwrap_or(message.len());
     let text = message.get(..end).unwrap_or(message);
@@ -52,7 +52,7 @@ mod tests {
 
     #[test]
     fn the_missing_are_named_with_what_is_known() {
-        let missing = Missing::default();
+        let missing = AwaitedTasks::default();
         missing.note("/job:ps/replica:0/task:1", "h:2", "no answer yet");
         let refused = "failed to connect to all addresses; last error: UNKNOWN: h:2: Failed to connect to remote host: Connection refused (/job:ps/replica:0/task:1)";
         missing.note("/job:ps/replica:0/task:1", "h:2", reason(refused));

@@ -1,11 +1,11 @@
-//! On which core a task's own thread reads its lanes, when as many tasks of its cluster as there are cores share a host.
+//! Pins the thread that reads a task's lanes, when as many tasks of its cluster as there are cores share a host.
 //!
-//! Left to the system, two workers may share a core for seconds while a parameter server has one to itself: whoever looks
-//! for messages seems busy, and whoever is woken stays where it was. So each of the tasks keeps to a core
-//! that is its own by the cluster's order, which all of them know. Its own thread keeps to it until a program shows that has
-//! work of its own there; a client's thread, which may make others, only goes there now and then.
+//! Left to the scheduler, two workers may share a core for seconds while a parameter server has one to itself: a thread that
+//! spins seems busy, and a thread that is woken stays where it was. So each task has a core by the cluster's order, which all
+//! of them know. Its own thread is pinned there until a program with work of its own shows on it; a client's thread, which
+//! may start others that would inherit its affinity, is only moved there now and then.
 
-use crate::ClusterSpec;
+use downpour_cluster::ClusterSpec;
 use rustix::thread::{CpuSet, sched_getaffinity, sched_getcpu, sched_setaffinity};
 use std::marker::PhantomData;
 use std::sync::OnceLock;
@@ -14,15 +14,15 @@ use std::sync::OnceLock;
 static ALLOWED: OnceLock<CpuSet> = OnceLock::new();
 
 /// Which of the cores is a task's, for each number of cores.
-pub(crate) struct Seat {
+pub(crate) struct Affinity {
     /// How many tasks of each job are on this host, and which of them this one is: job and place in it.
     jobs: Vec<usize>,
     own: (usize, usize),
 }
 
-impl Seat {
-    /// That of a task, as all tasks of the cluster work it out.
-    pub(crate) fn of(cluster: &ClusterSpec, job: &str, task: u32) -> Option<Seat> {
+impl Affinity {
+    /// That of a task, as every task of the cluster computes it.
+    pub(crate) fn of(cluster: &ClusterSpec, job: &str, task: u32) -> Option<Affinity> {
         let host = |address: &'_ str| address.rsplit_once(':').map(|(host, _)| host.to_owned());
         let here = host(cluster.address(job, task).ok()?)?;
         let (mut jobs, mut own) = (Vec::new(), None);
@@ -39,22 +39,22 @@ impl Seat {
         if let Ok(allowed) = sched_getaffinity(None) {
             let _ = ALLOWED.set(allowed);
         }
-        Some(Seat { jobs, own: own? })
+        Some(Affinity { jobs, own: own? })
     }
 
-    /// Keeps the calling thread on its core, if there is one for it, until what comes back is dropped.
-    pub(crate) fn take(&self) -> Option<Seated> {
+    /// Pins the calling thread to its core, if there is one for it, until what comes back is dropped.
+    pub(crate) fn pin(&self) -> Option<Pinned> {
         let (allowed, only) = self.core()?;
         // Where the system refuses, it knows better.
         sched_setaffinity(None, &only).ok()?;
-        Some(Seated {
+        Some(Pinned {
             allowed,
             of_one_thread: PhantomData,
         })
     }
 
-    /// Brings the calling thread to its core; it may be moved again.
-    pub(crate) fn visit(&self) {
+    /// Moves the calling thread to its core; the scheduler may move it again.
+    pub(crate) fn move_here(&self) {
         let Some((allowed, only)) = self.core() else {
             return;
         };
@@ -100,29 +100,29 @@ impl Seat {
     }
 }
 
-/// A thread that keeps to a core.
-pub(crate) struct Seated {
+/// A pinned thread; dropping this unpins it.
+pub(crate) struct Pinned {
     allowed: CpuSet,
     of_one_thread: PhantomData<*const ()>,
 }
 
-impl Drop for Seated {
+impl Drop for Pinned {
     fn drop(&mut self) {
         // Cores that are not there any more are left out by the system.
         let _ = sched_setaffinity(None, &self.allowed);
     }
 }
 
-/// Lets the calling thread run wherever the process may. Threads made by one that keeps to a core would else do so too.
-pub(crate) fn leave() {
+/// Lets the calling thread run wherever the process may: threads inherit the affinity of a pinned thread that starts them.
+pub(crate) fn unpin() {
     if let Some(allowed) = ALLOWED.get() {
         let _ = sched_setaffinity(None, allowed);
     }
 }
 
-/// Keeps the calling thread, the `i`-th of `threads`, to a core of its own if there are just as many: a busy system puts
+/// Pins the calling thread, the `i`-th of `threads`, to a core of its own if there are just as many: a busy scheduler queues
 /// threads that are woken together behind each other, beside a free core.
-pub(crate) fn keep_to(i: usize, threads: usize) {
+pub(crate) fn pin_nth(i: usize, threads: usize) {
     let Ok(allowed) = sched_getaffinity(None) else {
         return;
     };
@@ -137,8 +137,8 @@ pub(crate) fn keep_to(i: usize, threads: usize) {
     }
 }
 
-/// Sends the calling thread, just made by another that is busy, to the cores where that is not.
-pub(crate) fn elsewhere() {
+/// Keeps the calling thread, just started by a busy one, off that one's core.
+pub(crate) fn avoid_this_core() {
     let mut others = match (ALLOWED.get(), sched_getaffinity(None)) {
         (Some(allowed), _) => *allowed,
         (None, Ok(allowed)) => allowed,
@@ -159,8 +159,8 @@ mod tests {
     fn cores(cluster: &str, cores: usize) -> Vec<Option<usize>> {
         let cluster = ClusterSpec::from_json(cluster).unwrap();
         let here = cluster.tasks().filter(|(_, _, at)| at.starts_with("a:"));
-        let seats = here.map(|(job, task, _)| Seat::of(&cluster, job, task).unwrap());
-        seats.map(|seat| seat.among(cores)).collect()
+        let affinities = here.map(|(job, task, _)| Affinity::of(&cluster, job, task).unwrap());
+        affinities.map(|affinity| affinity.among(cores)).collect()
     }
 
     #[test]
@@ -183,24 +183,24 @@ mod tests {
     }
 
     #[test]
-    fn a_thread_keeps_to_its_core_until_it_leaves() {
+    fn a_thread_stays_on_its_core_until_it_is_unpinned() {
         let all = sched_getaffinity(None).unwrap();
         let tasks = all.count() as usize;
         if tasks < 2 {
             return;
         }
         let last = (0..CpuSet::MAX_CPU).rev().find(|c| all.is_set(*c));
-        let seat = Seat {
+        let affinity = Affinity {
             jobs: vec![tasks],
             own: (0, tasks - 1),
         };
         let thread = std::thread::spawn(move || {
-            seat.visit();
+            affinity.move_here();
             assert_eq!(sched_getaffinity(None).unwrap(), all);
-            let seated = seat.take();
+            let pinned = affinity.pin();
             assert_eq!(Some(sched_getcpu()), last);
             assert_eq!(sched_getaffinity(None).unwrap().count(), 1);
-            drop(seated);
+            drop(pinned);
             assert_eq!(sched_getaffinity(None).unwrap(), all);
         });
         thread.join().unwrap();

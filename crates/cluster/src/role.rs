@@ -5,8 +5,8 @@
 //! completed with half of another's.
 
 use crate::address::{check_host, split_address};
-use crate::cluster::{ClusterError, ClusterSpec};
 use crate::definition::{Definition, DefinitionError, value};
+use crate::spec::{ClusterError, ClusterSpec};
 
 /// Which task to be, and how, with nothing left open.
 #[derive(Clone, Debug, PartialEq)]

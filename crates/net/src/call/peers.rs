@@ -1,17 +1,18 @@
 //! Connections to the other tasks of a cluster: one for control and small tensors and one for large
 //! ones to each, made when first needed and again whenever they break.
 
-use crate::edges::Edges;
+use crate::call::h2_client::H2Client;
+use crate::call::pull::pull;
+use crate::call::size_memory::SizeMemory;
+use crate::call::watch::Watch;
 use crate::lane::{Awaited, Lanes, lost};
-use crate::link::Link;
-use crate::pull::pull;
 use crate::task::Reply;
 use crate::traffic::Asked;
-use crate::watch::Watch;
-use crate::{ClusterSpec, Limits, Traffic};
+use crate::{Limits, Traffic};
+use downpour_cluster::{ClusterError, ClusterSpec};
 use downpour_graph::{Code, DeviceName, Result, Status};
 use downpour_tensor::Tensor;
-use downpour_wire::messages::RecvTensorRequest;
+use downpour_wire::messages::{ClusterDef, RecvTensorRequest};
 use downpour_wire::proto::worker_service_client::WorkerServiceClient;
 use downpour_wire::{Budget, Pieces, WireMessage, from_tonic};
 use parking_lot::Mutex;
@@ -21,17 +22,17 @@ use std::sync::Arc;
 use tonic::codegen::http::HeaderMap;
 
 /// Calls to one task.
-pub(crate) type Client = WorkerServiceClient<Link>;
+pub(crate) type Client = WorkerServiceClient<H2Client>;
 
 /// The connections to one task: a small call never waits behind a large tensor, and small tensors
 /// travel with the calls of their step.
 #[derive(Clone)]
 struct Links {
     /// For all calls but those for tensors that may be large.
-    control: Link,
-    tensors: Link,
+    control: H2Client,
+    tensors: H2Client,
     /// Which tensors are small.
-    edges: Arc<Edges>,
+    edges: Arc<SizeMemory>,
 }
 
 /// The other tasks of a cluster.
@@ -184,7 +185,7 @@ impl Peers {
             ))
         })?;
         let link = || {
-            Link::new(address, self.limits, self.runtime.clone())
+            H2Client::new(address, self.limits, self.runtime.clone())
                 .map_err(|e| Status::invalid_argument(format!("address {address} of {task}: {e}")))
         };
         let links = Links {
@@ -371,6 +372,15 @@ fn task_of(device: &str) -> &str {
     device
         .split_once("/device:")
         .map_or(device, |(task, _)| task)
+}
+
+/// The cluster that a client or a master described.
+pub fn cluster_from_def(def: &ClusterDef) -> std::result::Result<ClusterSpec, ClusterError> {
+    let jobs = def.jobs.iter();
+    ClusterSpec::from_tasks(jobs.flat_map(|job| {
+        let tasks = job.tasks.iter();
+        tasks.map(|(task, address)| (job.name.as_str(), *task, address.as_str()))
+    }))
 }
 
 /// `/job:J/replica:0/task:N`.

@@ -5,13 +5,13 @@
 //! same deadlines, and end when their caller resets the stream or the connection breaks.
 
 use crate::Limits;
-use crate::deadline::{Deadline, limit_of};
-use crate::gate::{Gate, Gated};
+use crate::call::h2_client::next_frame;
+use crate::grpc_frames::{self, Body, Incoming};
 use crate::lane::Lanes;
-use crate::linger::Linger;
-use crate::link::next_frame;
-use crate::message::{self, Body, Incoming};
-use crate::presence::Alive;
+use crate::serve::admission::{Admission, Admitted};
+use crate::serve::deadline::{Deadline, limit_of};
+use crate::serve::presence::Alive;
+use crate::spin::Spinner;
 use bytes::Bytes;
 use downpour_wire::Pieces;
 use h2::server::{Connection, SendResponse};
@@ -78,10 +78,10 @@ impl Methods {
 #[derive(Clone)]
 pub(crate) struct Services {
     pub(crate) methods: Arc<Methods>,
-    pub(crate) routes: Deadline<Gated<Routes>>,
-    pub(crate) gate: Arc<Gate>,
+    pub(crate) routes: Deadline<Admitted<Routes>>,
+    pub(crate) admission: Arc<Admission>,
     pub(crate) limits: Limits,
-    pub(crate) linger: Linger,
+    pub(crate) spinner: Spinner,
     pub(crate) lanes: Option<Arc<Lanes>>,
 }
 
@@ -98,9 +98,9 @@ pub(crate) async fn serve(
     let from = socket.connect_info();
     let mut builder = h2::server::Builder::new();
     builder
-        .initial_window_size(message::STREAM_WINDOW)
-        .initial_connection_window_size(message::CONNECTION_WINDOW)
-        .max_frame_size(message::FRAME)
+        .initial_window_size(grpc_frames::STREAM_WINDOW)
+        .initial_connection_window_size(grpc_frames::CONNECTION_WINDOW)
+        .max_frame_size(grpc_frames::FRAME)
         .max_concurrent_streams(limits.streams_per_connection)
         .max_pending_accept_reset_streams(limits.pending_resets)
         .max_header_list_size(limits.header_bytes);
@@ -181,9 +181,9 @@ async fn answer(
     match method {
         Some(method) => {
             let path = request.uri().path().to_owned();
-            let _open = services.linger.open();
+            let _open = services.spinner.open();
             let work = direct(method, request, services.limits.message_bytes);
-            let work = services.gate.pass(&path, work);
+            let work = services.admission.pass(&path, work);
             if let Some(outcome) = unless_gone(&mut respond, work).await {
                 // The caller may go at any moment.
                 let _ = reply(respond, outcome);
@@ -262,7 +262,7 @@ fn reply(
                 head.headers_mut().insert(STEP_IS_OVER, yes);
             }
             let mut stream = respond.send_response(head, false)?;
-            message::send(&mut stream, answer.message, false)?;
+            grpc_frames::send(&mut stream, answer.message, false)?;
             let mut trailers = HeaderMap::with_capacity(1);
             trailers.insert("grpc-status", HeaderValue::from_static("0"));
             stream.send_trailers(trailers)?;

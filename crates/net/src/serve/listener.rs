@@ -1,13 +1,13 @@
 //! Listening: binds one address and serves gRPC on it until told to stop.
 
 use crate::Limits;
-use crate::address::split_address;
-use crate::connection::{self, Methods, Services};
-use crate::deadline::Deadline;
-use crate::gate::{Gate, Gated};
-use crate::health::{self, Greeting};
 use crate::lane::{self, Lanes};
-use crate::linger::Linger;
+use crate::serve::admission::{Admission, Admitted};
+use crate::serve::deadline::Deadline;
+use crate::serve::h2_server::{self, Methods, Services};
+use crate::serve::health::{self, Greeting};
+use crate::spin::Spinner;
+use downpour_cluster::split_address;
 use std::future::Future;
 use std::io;
 use std::net::SocketAddr;
@@ -106,25 +106,25 @@ impl Incoming {
 /// How long to wait when no connection can be taken: too many files are open.
 const BREATHER: Duration = Duration::from_millis(50);
 
-/// Serves `methods` and `routes` behind `gate` until `stop` resolves, then lets open calls end
+/// Serves `methods` and `routes` behind `admission` until `stop` resolves, then lets open calls end
 /// within the drain time.
 pub async fn serve(
     listener: Listener,
     routes: Routes,
     methods: Methods,
     limits: Limits,
-    (gate, lanes): (Arc<Gate>, Option<Arc<Lanes>>),
+    (admission, lanes): (Arc<Admission>, Option<Arc<Lanes>>),
     stop: impl Future<Output = ()> + Send,
 ) {
     if let Some(lanes) = &lanes {
-        lanes.gated_by(gate.clone());
+        lanes.admitted_by(admission.clone());
     }
     let services = Services {
         methods: Arc::new(methods),
-        routes: Deadline::new(Gated::new(routes.prepare(), gate.clone())),
-        gate,
+        routes: Deadline::new(Admitted::new(routes.prepare(), admission.clone())),
+        admission,
         limits,
-        linger: Linger::new(&tokio::runtime::Handle::current()),
+        spinner: Spinner::new(&tokio::runtime::Handle::current()),
         lanes: lanes.clone(),
     };
     let (stopped, stopping) = tokio::sync::watch::channel(false);
@@ -190,8 +190,8 @@ async fn greet(
 ) {
     // One that connects and says nothing must not stay for ever.
     match health::greeting(&socket, services.limits.keepalive).await {
-        Greeting::Http2 => connection::serve(socket, services, stopping).await,
-        Greeting::Http1 => health::answer(socket, &services.gate).await,
+        Greeting::Http2 => h2_server::serve(socket, services, stopping).await,
+        Greeting::Http1 => health::answer(socket, &services.admission).await,
         Greeting::Lane => {
             if let Some(lanes) = &services.lanes {
                 lane::greet(socket, lanes).await;

@@ -1,18 +1,17 @@
 //! One lane: calls and tensors to and from one peer.
 //!
-//! Whoever has something to say writes it at once, on its own thread, or a moment later with what else it has to say
-//! (`held.rs`). What comes is read by whoever
-//! drives (`driver.rs`), who then does what it asks for here, without any lock held. A lane ends once, in
-//! the hands of the driver: every open call fails, every run that the peer asked for is told to end.
+//! A thread that sends writes on the spot, or batches its frames and flushes them together (`write_batch.rs`). The
+//! driver (`driver.rs`) reads frames and handles them here, without any lock held. A lane ends once, on the
+//! driver's thread: every open call fails, every run that the peer asked for is told to end.
 
-use super::hello::Who;
+use super::handshake::Who;
 use super::pulse::Pulse;
 use super::reader::{Arrival, Coming, Incoming, Reader, Taker};
 use super::socket::Socket;
 use super::writer::Writer;
 use super::{LaneHandler, Lanes, StepState};
-use super::{held, near};
-use crate::gate::{Gate, Pass};
+use super::{same_host, write_batch};
+use crate::serve::admission::{Admission, Pass};
 use crate::task::Canceller;
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
@@ -57,7 +56,7 @@ pub(crate) struct Lane {
     is_far: AtomicBool,
     /// What the peer says that it shares, and that once it is mapped.
     shared: Option<SharedMemory>,
-    mapping: OnceLock<Option<Arc<near::Mapping>>>,
+    mapping: OnceLock<Option<Arc<same_host::Mapping>>>,
     /// Offers of the peer that are no longer wanted, and of which it has not been told.
     declined: Mutex<Vec<u64>>,
     /// Values that are waited for.
@@ -115,10 +114,10 @@ impl Lane {
     }
 
     /// The peer's shared memory, if it can be had.
-    fn mapping(&self) -> Option<&Arc<near::Mapping>> {
+    fn mapping(&self) -> Option<&Arc<same_host::Mapping>> {
         let (pid, shared) = (self.pid?, self.shared?);
         let mapping = self.mapping.get_or_init(|| {
-            let mapping = near::Mapping::open(pid, shared);
+            let mapping = same_host::Mapping::open(pid, shared);
             if let Err(e) = &mapping {
                 tracing::debug!(peer = self.peer, %e, "shared memory cannot be had");
             }
@@ -154,7 +153,7 @@ impl Lane {
         let call = self.next.fetch_add(1, Ordering::Relaxed);
         self.calls.lock().insert(call, done);
         self.send(run.encode(call), Bytes::new());
-        // Whoever ended the lane may have looked before the call was there.
+        // The driver may have ended the lane before the call was in the table; nobody else would fail it.
         if !self.is_live()
             && let Some(done) = self.calls.lock().remove(&call)
         {
@@ -233,14 +232,14 @@ impl Lane {
                 // A peer that does not read is as good as gone: the driver ends the lane.
                 self.socket.shut_down();
                 writer.discard();
-            } else if !held::keeps(&self.me) {
+            } else if !write_batch::defers(&self.me) {
                 self.flush(writer);
             }
         });
     }
 
     /// Sends what was held back.
-    pub(crate) fn let_go(&self) {
+    pub(crate) fn flush_batch(&self) {
         self.write(|writer| self.flush(writer));
     }
 
@@ -259,14 +258,14 @@ impl Lane {
 
     fn decline_all(&self) {
         while !self.declined.lock().is_empty() {
-            // Whoever is at the writer looks here when it is done.
+            // The thread that holds the writer checks this list when it is done.
             let Some(mut writer) = self.writer.try_lock() else {
                 return;
             };
             for offer in std::mem::take(&mut *self.declined.lock()) {
                 writer.frame(lane::empty(Kind::Decline, offer), Bytes::new());
             }
-            if !held::keeps(&self.me) {
+            if !write_batch::defers(&self.me) {
                 self.flush(&mut writer);
             }
         }
@@ -324,7 +323,7 @@ impl Lane {
             return;
         };
         match arrival {
-            Arrival::Run(call, run) => self.serve(call, run, &*handler, lanes.gate()),
+            Arrival::Run(call, run) => self.serve(call, run, &*handler, lanes.admission()),
             Arrival::Ended(call, error, is_over) => {
                 let done = self.calls.lock().remove(&call);
                 if let Some(done) = done {
@@ -378,9 +377,12 @@ impl Lane {
         call: u64,
         run: Run,
         handler: &dyn LaneHandler,
-        gate: Option<Arc<Gate>>,
+        admission: Option<Arc<Admission>>,
     ) {
-        let pass = match gate.map(|gate| gate.admit_step()).transpose() {
+        let pass = match admission
+            .map(|admission| admission.admit_step())
+            .transpose()
+        {
             Ok(pass) => pass,
             Err(refusal) => {
                 let refusal = from_tonic(&refusal);
@@ -451,7 +453,7 @@ impl Lane {
         }
         let offers = std::mem::take(&mut *self.offers.lock());
         if let Some(pid) = self.pid {
-            near::keep_for(pid, offers.into_values());
+            same_host::keep_for(pid, offers.into_values());
         }
         let mut coming: Vec<Incoming> = self.coming.lock().drain().map(|(_, i)| i).collect();
         coming.extend(self.reader.lock().abandon());
@@ -501,7 +503,7 @@ impl Offered {
         };
         let lanes = self.lane.lanes.upgrade();
         let read = move |is_alone| self.read_from(pid, address, is_alone, taker);
-        match lanes.filter(|_| len > near::BRIEF) {
+        match lanes.filter(|_| len > same_host::BRIEF) {
             None => read(false),
             Some(lanes) => {
                 if let Err(read) = lanes.reads.spawn(Box::new(read)) {
@@ -512,11 +514,11 @@ impl Offered {
     }
 
     /// Uses the bytes where they are; the peer keeps them until they are no longer used.
-    fn borrow(self, mapping: Arc<near::Mapping>, place: near::Found, taker: Taker) {
+    fn borrow(self, mapping: Arc<same_host::Mapping>, place: same_host::Found, taker: Taker) {
         let Some(front) = self.front.clone() else {
             return;
         };
-        let bytes = Bytes::from_owner(near::Borrowed {
+        let bytes = Bytes::from_owner(same_host::Borrowed {
             mapping,
             place,
             offer: self,
@@ -532,7 +534,7 @@ impl Offered {
             return;
         };
         let mut bytes = BufferWriter::new(front.len);
-        if let Err(e) = near::read(pid, address, &mut bytes, is_alone) {
+        if let Err(e) = same_host::read(pid, address, &mut bytes, is_alone) {
             // Nor will the system allow it the next time.
             self.lane.is_far.store(true, Ordering::Relaxed);
             tracing::debug!(peer = self.lane.peer, %e, "tensors come over the lane");
@@ -576,7 +578,7 @@ impl Drop for Offered {
     }
 }
 
-/// A run on its way through the gate, which may be shut before the run is over.
+/// A run on its way through the admission, which may be shut before the run is over.
 struct Passing {
     pass: Pass,
     lane: Arc<Lane>,
@@ -594,7 +596,7 @@ impl Passing {
     }
 }
 
-/// The gate must not keep what waits at it.
+/// The admission must not keep what waits at it.
 struct Weakly(Weak<Passing>);
 
 impl Wake for Weakly {

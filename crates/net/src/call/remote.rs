@@ -1,9 +1,9 @@
 //! A task of another process, driven over its WorkerService.
 
 use crate::Peers;
-use crate::connection::{HAS_LANES, STEP_IS_OVER};
+use crate::call::awaited_tasks::{AwaitedTasks, reason};
 use crate::lane::Lane;
-use crate::missing::{Missing, reason};
+use crate::serve::h2_server::{HAS_LANES, STEP_IS_OVER};
 use crate::task::{Canceller, Done, GraphOptions, NewSession, Reply, StepEnd, StepStart, Task};
 use downpour_graph::{Code, Graph, Result, Status};
 use downpour_tensor::Tensor;
@@ -51,7 +51,7 @@ impl RemoteTask {
         peers: &Arc<Peers>,
         name: &str,
         random: fn() -> u64,
-        missing: &Missing,
+        missing: &AwaitedTasks,
     ) -> Result<RemoteTask> {
         let address = peers.address(name).unwrap_or("?").to_owned();
         let mut pause = RETRY.0;

@@ -9,7 +9,7 @@
     reason = "the only ways to read another process' memory are calls of the system"
 )]
 
-use super::seat;
+use super::affinity;
 use bytes::Bytes;
 use downpour_tensor::BufferWriter;
 use downpour_tensor::shared::SharedMemory;
@@ -47,7 +47,7 @@ pub(crate) fn read(
         let from_half = from + half as u64;
         let (mine, other) = std::thread::scope(|scope| {
             let read_back = || {
-                seat::elsewhere();
+                affinity::avoid_this_core();
                 whole(pid, from_half, back).map(drop)
             };
             let thread = std::thread::Builder::new().name("lane-read-half".to_owned());
@@ -231,7 +231,7 @@ impl Reads {
         match self.0.get_or_init(start) {
             Some(queue) => {
                 queue.state.lock().jobs.push_back(job);
-                // Each keeps to a core: whoever's is free takes it.
+                // Each is pinned to a core: the one whose core is free takes it.
                 queue.wake.notify_all();
                 Ok(())
             }
@@ -269,8 +269,8 @@ fn start() -> Option<Arc<Queue>> {
         let queue = queue.clone();
         let name = format!("lane-read-{i}");
         let started = std::thread::Builder::new().name(name).spawn(move || {
-            seat::leave();
-            seat::keep_to(i, THREADS);
+            affinity::unpin();
+            affinity::pin_nth(i, THREADS);
             work(&queue);
         });
         if started.is_err() && i == 0 {

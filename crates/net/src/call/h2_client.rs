@@ -5,7 +5,7 @@
 //! one wake-up each way. Dropping a call resets its stream, which is how the peer learns of it.
 
 use crate::Limits;
-use crate::message::{self, Body, Incoming, broken};
+use crate::grpc_frames::{self, Body, Incoming, broken};
 use bytes::Bytes;
 use downpour_wire::Pieces;
 use h2::client::SendRequest;
@@ -24,7 +24,7 @@ use tonic::codegen::http::{HeaderMap, Method, Request, Response, StatusCode, Uri
 
 /// A connection, shared by whoever calls.
 #[derive(Clone)]
-pub(crate) struct Link(Arc<Inner>);
+pub(crate) struct H2Client(Arc<Inner>);
 
 struct Inner {
     address: String,
@@ -36,15 +36,15 @@ struct Inner {
     connecting: tokio::sync::Mutex<()>,
 }
 
-impl Link {
+impl H2Client {
     /// To `host:port`; `runtime` carries the connection.
     pub(crate) fn new(
         address: &str,
         limits: Limits,
         runtime: tokio::runtime::Handle,
-    ) -> Result<Link, String> {
+    ) -> Result<H2Client, String> {
         let authority = Authority::try_from(address).map_err(|e| e.to_string())?;
-        Ok(Link(Arc::new(Inner {
+        Ok(H2Client(Arc::new(Inner {
             address: address.to_owned(),
             authority,
             limits,
@@ -91,7 +91,7 @@ impl Link {
         headers.insert(CONTENT_TYPE, HeaderValue::from_static("application/grpc"));
         let (answer, mut stream) = sender.send_request(head, false).map_err(broken)?;
         // A peer may answer before it has read everything; its answer counts.
-        let _ = message::send(&mut stream, request, true);
+        let _ = grpc_frames::send(&mut stream, request, true);
         answered(answer.await.map_err(broken)?)
     }
 
@@ -130,9 +130,9 @@ impl Inner {
             let socket = TcpStream::connect(&self.address).await?;
             socket.set_nodelay(true)?;
             h2::client::Builder::new()
-                .initial_window_size(message::STREAM_WINDOW)
-                .initial_connection_window_size(message::CONNECTION_WINDOW)
-                .max_frame_size(message::FRAME)
+                .initial_window_size(grpc_frames::STREAM_WINDOW)
+                .initial_connection_window_size(grpc_frames::CONNECTION_WINDOW)
+                .max_frame_size(grpc_frames::FRAME)
                 .max_header_list_size(self.limits.header_bytes)
                 .enable_push(false)
                 .handshake::<_, Bytes>(socket)
@@ -194,7 +194,7 @@ pub(crate) async fn ended(incoming: Incoming) -> Status {
 }
 
 /// For the generated client: calls that are rare.
-impl Service<Request<tonic::body::Body>> for Link {
+impl Service<Request<tonic::body::Body>> for H2Client {
     type Response = Response<tonic::body::Body>;
     type Error = Status;
     type Future = Pin<Box<dyn Future<Output = Result<Self::Response, Status>> + Send>>;
