@@ -221,4 +221,44 @@ mod tests {
             value.parse::<f64>().unwrap();
         }
     }
+
+    /// Names of metrics in a text, as Prometheus has them: a histogram's series by its own name.
+    fn names(text: &str) -> std::collections::BTreeSet<String> {
+        let is_name = |c: char| c.is_ascii_lowercase() || c == '_';
+        let words = text.split(|c| !is_name(c));
+        let names = words.filter(|word| word.starts_with("downpour_"));
+        names
+            .map(|name| {
+                let series = ["_bucket", "_sum", "_count"];
+                let whole = series.iter().find_map(|end| name.strip_suffix(end));
+                whole.unwrap_or(name).to_owned()
+            })
+            .collect()
+    }
+
+    #[test]
+    fn the_board_and_the_alert_rules_ask_for_what_is_exported() {
+        let task = WatchedTask::new("/job:ps/task:0".into(), "h:1".into(), 0.0);
+        let job = JobFigures {
+            now: 2.0,
+            steps: StepShown {
+                value: Some(1),
+                ..StepShown::default()
+            },
+            saved: Some(1.0),
+        };
+        let exported = names(&text(&[task], &job));
+        for (file, text) in [
+            ("grafana.json", include_str!("../../../deploy/grafana.json")),
+            ("alerts.yml", include_str!("../../../deploy/alerts.yml")),
+        ] {
+            let asked = names(text);
+            assert!(asked.len() > 5, "{file}: {asked:?}");
+            let missing: Vec<_> = asked.difference(&exported).collect();
+            assert!(missing.is_empty(), "{file} asks for {missing:?}");
+        }
+        let board = include_str!("../../../deploy/grafana.json");
+        let board: serde_json::Value = serde_json::from_str(board).unwrap();
+        assert_eq!(board["panels"].as_array().unwrap().len(), 12);
+    }
 }
