@@ -47,13 +47,14 @@ pub use gate::Gate;
 pub use health::Health;
 pub use http::{HttpAnswer, HttpHandler, HttpRequest, serve_http};
 pub use lane::{
-    LaneHandler, LaneOffer, Lanes, RunEnded, StepState, Taker, Transport, is_lent, let_go,
+    LaneHandler, LaneOffer, Lanes, RunEnded, StepState, Taker, Transport, begin_batch, end_batch,
+    is_lent, let_go,
 };
 pub use limits::Limits;
 pub use master::{MasterCalls, RemoteMaster};
 pub use metrics::metrics_of;
 pub use missing::Missing;
-pub use peers::{Expected, Peers, task_name};
+pub use peers::{EdgeWait, Expected, Peers, task_name};
 pub use presence::Presence;
 pub use reach::Reach;
 pub use remote::RemoteTask;

@@ -67,6 +67,19 @@ impl Traffic {
         asked
     }
 
+    /// Tensors came from a task unasked.
+    pub fn received_tensors(&self, task: &str, count: usize, bytes: usize) {
+        self.with(task, |lane| {
+            lane.tensors_received.fetch_add(count as u64, Relaxed);
+            lane.bytes_received.fetch_add(bytes as u64, Relaxed);
+        });
+    }
+
+    /// A task is waited for.
+    pub(crate) fn awaits(&self, task: &str) -> Awaiting {
+        Awaiting(self.lane(task), AtomicU64::new(0))
+    }
+
     /// All counts, in the order of the tasks' names.
     pub fn counts(&self) -> Vec<LaneCounts> {
         let lanes = self.0.read();
@@ -99,6 +112,35 @@ impl Traffic {
             return None;
         }
         Some(lanes.entry(task.to_owned()).or_default().clone())
+    }
+}
+
+/// Values of a task that are waited for.
+pub(crate) struct Awaiting(Option<Arc<Lane>>, AtomicU64);
+
+impl Awaiting {
+    /// One more.
+    pub(crate) fn begin(&self) {
+        self.1.fetch_add(1, Relaxed);
+        if let Some(lane) = &self.0 {
+            lane.waiting.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// One less.
+    pub(crate) fn end(&self) {
+        self.1.fetch_sub(1, Relaxed);
+        if let Some(lane) = &self.0 {
+            lane.waiting.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+impl Drop for Awaiting {
+    fn drop(&mut self) {
+        if let Some(lane) = &self.0 {
+            lane.waiting.fetch_sub(*self.1.get_mut(), Relaxed);
+        }
     }
 }
 

@@ -12,18 +12,27 @@ thread_local! {
 
 /// Does `work`, and sends what it had to say when it is done.
 pub(crate) fn holding<T>(work: impl FnOnce() -> T) -> T {
-    let is_first = HELD.with_borrow_mut(|held| match held {
+    if !begin() {
+        return work();
+    }
+    let _end = End;
+    work()
+}
+
+/// Holds frames back from now on; `false` if that is so already.
+pub fn begin() -> bool {
+    HELD.with_borrow_mut(|held| match held {
         Some(_) => false,
         None => {
             *held = Some(Vec::new());
             true
         }
-    });
-    if !is_first {
-        return work();
-    }
-    let _end = End;
-    work()
+    })
+}
+
+/// Sends what was held back, and holds back no more.
+pub fn end() {
+    send(HELD.with_borrow_mut(Option::take).unwrap_or_default());
 }
 
 /// Lets go of everything also when the work panics.
@@ -31,8 +40,7 @@ struct End;
 
 impl Drop for End {
     fn drop(&mut self) {
-        let lanes = HELD.with_borrow_mut(Option::take);
-        send(lanes.unwrap_or_default());
+        end();
     }
 }
 

@@ -22,7 +22,7 @@ mod transport;
 mod writer;
 
 pub use driver::is_lent;
-pub use held::let_go;
+pub use held::{begin as begin_batch, end as end_batch, let_go};
 pub(crate) use hello::{MAGIC, greet};
 pub use reader::Taker;
 pub use table::StepState;
@@ -30,9 +30,9 @@ pub use transport::Transport;
 
 use crate::task::Canceller;
 use crate::{ClusterSpec, Gate, Limits};
-use downpour_graph::{Result, Status};
+use downpour_graph::{EdgeId, Result, Status};
 use downpour_tensor::Tensor;
-use downpour_wire::lane::Run;
+use downpour_wire::lane::{Destination, Run};
 use driver::Driver;
 pub(crate) use one::Lane;
 use parking_lot::Mutex;
@@ -59,7 +59,9 @@ pub trait LaneHandler: Send + Sync {
     /// A value of a step; `None` is a dead one.
     fn tensor(&self, step_id: u64, key: &str, tensor: Option<Tensor>);
     /// A value of a step that can be had.
-    fn offer(&self, step_id: u64, key: &str, offer: LaneOffer);
+    fn offer(&self, peer: &str, step_id: u64, to: &Destination, offer: LaneOffer);
+    /// Values of a step that `peer` sent along numbered edges.
+    fn edges(&self, peer: &str, step_id: u64, values: Vec<(EdgeId, Option<Tensor>)>);
     /// What a peer was to send for these steps will not come.
     fn lost(&self, peer: &str, steps: &[u64], reason: &Status);
     /// What is known here of a step.
@@ -200,6 +202,20 @@ impl Lanes {
     ) -> Result<()> {
         match self.to(peer) {
             Some(lane) => lane.push(step_id, key, tensor),
+            None => Err(lost(peer)),
+        }
+    }
+
+    /// As [`Lanes::push`], along a numbered edge.
+    pub(crate) fn push_edge(
+        &self,
+        peer: &str,
+        step_id: u64,
+        edge: EdgeId,
+        tensor: Option<&Tensor>,
+    ) -> Result<()> {
+        match self.to(peer) {
+            Some(lane) => lane.push_edge(step_id, edge, tensor),
             None => Err(lost(peer)),
         }
     }

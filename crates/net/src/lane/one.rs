@@ -15,10 +15,10 @@ use super::{held, near};
 use crate::gate::{Gate, Pass};
 use crate::task::Canceller;
 use bytes::Bytes;
-use downpour_graph::{Result, Status};
+use downpour_graph::{EdgeId, Result, Status};
 use downpour_tensor::shared::SharedMemory;
 use downpour_tensor::{Buffer, BufferWriter, Tensor};
-use downpour_wire::lane::{self, Kind, Run, Sending, TensorFront};
+use downpour_wire::lane::{self, Following, Kind, Run, Sending, TensorFront};
 use downpour_wire::{Budget, from_tonic};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -194,6 +194,35 @@ impl Lane {
         }
     }
 
+    /// Sends a value of a step along a numbered edge.
+    pub(crate) fn push_edge(
+        &self,
+        step_id: u64,
+        edge: EdgeId,
+        tensor: Option<&Tensor>,
+    ) -> Result<()> {
+        let offer = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut outcome: Result<()> = Ok(());
+        self.write(|writer| {
+            outcome = writer.append(|out| {
+                Ok(match lane::send_edge(out, step_id, edge, tensor, offer)? {
+                    Following::Nothing => None,
+                    Following::Rest(rest) => Some(rest),
+                    Following::Offered(bytes) => {
+                        self.offers.lock().insert(offer, bytes);
+                        None
+                    }
+                })
+            });
+            self.sent_frame(writer);
+        });
+        outcome?;
+        match self.is_live() {
+            true => Ok(()),
+            false => Err(self.lost()),
+        }
+    }
+
     /// Asks for a sign of life.
     pub(crate) fn ping(&self) {
         self.write(|writer| {
@@ -229,14 +258,19 @@ impl Lane {
     fn send(&self, front: Bytes, rest: Bytes) {
         self.write(|writer| {
             writer.frame(front, rest);
-            if writer.is_overfull() {
-                // A peer that does not read is as good as gone: the driver ends the lane.
-                self.socket.shut_down();
-                writer.discard();
-            } else if !held::keeps(&self.me) {
-                self.flush(writer);
-            }
+            self.sent_frame(writer);
         });
+    }
+
+    /// Flushes behind a new frame, unless this thread holds frames back.
+    fn sent_frame(&self, writer: &mut Writer) {
+        if writer.is_overfull() {
+            // A peer that does not read is as good as gone: the driver ends the lane.
+            self.socket.shut_down();
+            writer.discard();
+        } else if !held::keeps(&self.me) {
+            self.flush(writer);
+        }
     }
 
     /// Sends what was held back.
@@ -333,10 +367,11 @@ impl Lane {
             }
             Arrival::Stop(call) => self.stopped(call, hung_up()),
             Arrival::Tensor(front, tensor) => {
-                handler.tensor(front.step_id, &front.key, tensor);
+                handler.tensor(front.step_id, &front.to.to_string(), tensor);
             }
+            Arrival::Edges(step_id, values) => handler.edges(&self.peer, step_id, values),
             Arrival::Offer(id, front, address) => {
-                let (step_id, key) = (front.step_id, front.key.clone());
+                let (step_id, to) = (front.step_id, front.to.clone());
                 let offered = Offered {
                     lane: self.clone(),
                     id,
@@ -344,7 +379,7 @@ impl Lane {
                     front: Some(front),
                 };
                 let offer = Box::new(move |taker| offered.take(taker));
-                handler.offer(step_id, &key, offer);
+                handler.offer(&self.peer, step_id, &to, offer);
             }
             Arrival::Take(id) => {
                 let bytes = self.offers.lock().remove(&id);
@@ -523,7 +558,7 @@ impl Offered {
         });
         let bytes = Buffer::from_bytes(bytes, 64);
         let tensor = front.with(bytes, &Budget::default());
-        taker(tensor.map_err(|e| Status::data_loss(format!("{}: {e}", front.key))));
+        taker(tensor.map_err(|e| Status::data_loss(format!("{}: {e}", front.to))));
     }
 
     /// Reads the bytes where they are; the peer may forget them then.
@@ -540,7 +575,7 @@ impl Offered {
         }
         let tensor = match bytes.finish() {
             Some(bytes) => front.with(bytes, &Budget::default()).map_err(|e| {
-                Status::data_loss(format!("{} from {}: {e}", front.key, self.lane.peer))
+                Status::data_loss(format!("{} from {}: {e}", front.to, self.lane.peer))
             }),
             None => Err(Status::internal("a tensor is not all there")),
         };
