@@ -15,7 +15,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("graph", &["tensor"]),
     ("wire", &["graph", "tensor"]),
     ("formats", &["wire", "tensor"]),
-    ("net", &["wire"]),
+    ("cluster", &[]),
+    ("net", &["cluster", "wire"]),
     ("runtime", &["graph", "tensor"]),
     ("executor", &["runtime"]),
     ("kernels", &["runtime", "formats"]),
@@ -25,7 +26,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("build", &["graph"]),
     ("client", &["net", "build", "plan"]),
     ("train", &["client", "formats"]),
-    ("launch", &["net"]),
+    ("launch", &["cluster"]),
     ("dashboard", &["net", "formats"]),
     (
         "downpour",

@@ -3,7 +3,7 @@
 use crate::Worker;
 use crate::lifecycle::{Event, Start};
 use downpour_graph::{EdgeId, Status};
-use downpour_net::{Canceller, LaneHandler, LaneOffer, RunEnded, StepState, is_lent};
+use downpour_net::{Canceller, LaneHandler, LaneOffer, RunEnded, StepState, is_waiting_client};
 use downpour_runtime::{Delivery, as_own_thread};
 use downpour_tensor::Tensor;
 use downpour_wire::lane::{Destination, Run};
@@ -48,7 +48,7 @@ impl LaneHandler for Worker {
         // A step that is over wants nothing more.
         if let Ok(place) = self.want(step_id, 0) {
             place.paid_by(&self.config.device.account);
-            as_own_thread(is_lent(), || {
+            as_own_thread(is_waiting_client(), || {
                 // Refused when the step has been ended, which its execution hears for itself, or when there is no room: then
                 // the step ends, as it cannot get on without the value.
                 if let Err(e) = place.send(key, Delivery { tensor }) {
@@ -65,7 +65,7 @@ impl LaneHandler for Worker {
         traffic.received_tensors(peer, values.len(), values.iter().map(bytes).sum());
         if let Ok(place) = self.want(step_id, 0) {
             place.paid_by(&self.config.device.account);
-            as_own_thread(is_lent(), || {
+            as_own_thread(is_waiting_client(), || {
                 // As above.
                 if let Err(e) = place.deliver(values.into_iter()) {
                     place.abort(e);
@@ -83,7 +83,7 @@ impl LaneHandler for Worker {
                     if let (Some(sender), Ok(Some(tensor))) = (sender, &tensor) {
                         traffic.received_tensors(&sender, 1, tensor.byte_len());
                     }
-                    as_own_thread(is_lent(), || {
+                    as_own_thread(is_waiting_client(), || {
                         receiver(tensor.map(|tensor| Delivery { tensor }));
                     });
                 }));
