@@ -94,7 +94,7 @@ impl Writer {
     /// How many pieces of short frames wait.
     #[cfg(test)]
     pub(crate) fn frames(&self) -> usize {
-        self.frames.len()
+        self.frames.len() + usize::from(!self.tail.is_empty())
     }
 
     /// Adds the bytes of an offer.
