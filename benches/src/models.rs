@@ -46,8 +46,10 @@ pub(crate) enum Kind {
 }
 
 /// Every row, with its usual size, parameter servers and workers.
-const ROWS: [(&str, Kind, usize, usize, usize); 8] = [
+const ROWS: [(&str, Kind, usize, usize, usize); 10] = [
     ("null_step", Kind::NullStep, 1, 1, 1),
+    ("null_step_100", Kind::NullStep, 100, 1, 1),
+    ("null_step_1000", Kind::NullStep, 1000, 1, 1),
     ("mnist_async", Kind::MnistAsync, 40, 2, 2),
     ("mnist_sync", Kind::MnistSync, 40, 2, 2),
     ("dense_pull_push", Kind::DensePullPush, 64 << 20, 1, 1),

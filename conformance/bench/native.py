@@ -290,6 +290,8 @@ def resident(pid):
 def rows():
     return {
         "null_step": native_row("null_step", "us/step", check=500, tolerance=0),
+        "null_step_100": native_row("null_step_100", "us/step", check=50, tolerance=0),
+        "null_step_1000": native_row("null_step_1000", "us/step", check=10, tolerance=0),
         "mnist_async": native_row("mnist_async", check=200),
         "mnist_sync": native_row("mnist_sync", check=200),
         "dense_pull_push": native_row("dense_pull_push", "GB/s", per_step=lambda size: 8 * size / 1e9, check=3, tolerance=0, smoke_size=1 << 20),

@@ -5,6 +5,8 @@ LOOKED_UP, WIDTH = 4096 * 10, 32
 # Name: (usual size, parameter servers, workers).
 ROWS = {
     "null_step": (1, 1, 1),
+    "null_step_100": (100, 1, 1),
+    "null_step_1000": (1000, 1, 1),
     "mnist_async": (40, 2, 2),
     "mnist_sync": (40, 2, 2),
     "dense_pull_push": (64 << 20, 1, 1),
@@ -34,7 +36,7 @@ def build(tf, row, ps, worker, workers):
     name, size = parse(row)
     setter = tf.train.replica_device_setter(ps_tasks=ps, worker_device="/job:worker/task:%d" % worker) if ps else None
     with tf.Graph().as_default() as graph, tf.device(setter):
-        model = {"null_step": null_step, "mnist_async": softmax, "mnist_sync": sync, "dense_pull_push": four_variables,
+        model = {"null_step": null_step, "null_step_100": null_step, "null_step_1000": null_step, "mnist_async": softmax, "mnist_sync": sync, "dense_pull_push": four_variables,
                  "one_variable": one_variable, "sparse_rows": sparse_rows, "mlp_local": mlp, "cnn_local": cnn}[name](
                      tf, graph, size, ps, worker, workers)
         model.chief_init.insert(0, tf.global_variables_initializer())

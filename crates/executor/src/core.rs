@@ -9,7 +9,7 @@ use crate::frames::{Frame, Iteration, new_iteration};
 use crate::plan::{Kind, Plan, PlanNode};
 use crate::step::Quota;
 use downpour_graph::{Result, Status};
-use downpour_runtime::{Built, OpRun, StepEnv, Value};
+use downpour_runtime::{Built, CancelToken, OpRun, StepEnv, Value};
 use downpour_tensor::Tensor;
 use std::collections::{HashMap, VecDeque};
 use std::sync::Arc;
@@ -34,6 +34,8 @@ pub(crate) struct Core {
     pub(crate) args: Vec<Option<Tensor>>,
     pub(crate) retvals: Vec<Option<Value>>,
     pub(crate) error: Option<Status>,
+    /// Ends waits for edges when the step is cancelled.
+    pub(crate) on_cancel: Option<CancelToken>,
 }
 
 impl Core {
@@ -49,6 +51,7 @@ impl Core {
             args: args.into_iter().map(Some).collect(),
             retvals: vec![None; plan.num_retvals],
             error: None,
+            on_cancel: None,
         };
         core.frames.push(Some(Frame {
             body: 0,
@@ -244,7 +247,7 @@ impl Core {
             }
             Kind::Enter { .. } | Kind::Exit | Kind::NextIteration => set(outputs, 0, first()),
             Kind::ControlTrigger => {}
-            Kind::Merge | Kind::Normal | Kind::Send => {
+            Kind::Merge | Kind::Normal | Kind::Send | Kind::Recv(_) => {
                 return Err(Status::internal(format!(
                     "node {} has no kernel",
                     node.info.name

@@ -17,9 +17,10 @@ use crate::plan::{Kind, Plan, PlanNode};
 use crate::run_kernel::{record, run_kernel};
 use crate::step::{Quota, current_pace};
 use crate::work::{BRIEF_BYTES, LONG_BYTES, WAKE_BYTES, taking};
-use downpour_graph::{Result, Status};
+use downpour_graph::{EdgeId, Result, Status};
 use downpour_runtime::{
-    AsyncOp, Built, NodeInfo, OpRun, Outputs, Pace, Results, RunningStep, StepEnv, before_long,
+    AsyncOp, Built, NodeInfo, OpRun, Outputs, Pace, Results, RunningStep, StepEnv, Taken, Value,
+    before_long,
 };
 use downpour_tensor::account;
 use parking_lot::Mutex;
@@ -46,6 +47,8 @@ pub(crate) struct StepShared {
     inbox: Mutex<Inbox>,
     core: Mutex<Core>,
     done: Mutex<Option<Results>>,
+    /// When the step began, if what it receives is to be noted.
+    log_from: Option<i64>,
 }
 
 impl RunningStep for StepShared {
@@ -58,7 +61,12 @@ impl RunningStep for StepShared {
     }
 
     fn complete(self: Arc<Self>, run: OpRun, outcome: Result<Outputs>) {
-        self.hand_in(Completion { tag: run, outcome });
+        self.hand_in([Completion { tag: run, outcome }]);
+    }
+
+    fn complete_all(self: Arc<Self>, runs: Vec<(OpRun, Result<Outputs>)>) {
+        let completed = |(tag, outcome)| Completion { tag, outcome };
+        self.hand_in(runs.into_iter().map(completed));
     }
 }
 
@@ -70,7 +78,12 @@ impl StepShared {
         core: Core,
         done: Results,
     ) -> Arc<StepShared> {
+        let log_from = match &env.remote {
+            Some(remote) if !plan.edges.is_empty() => remote.log_from(&env),
+            _ => None,
+        };
         Arc::new(StepShared {
+            log_from,
             plan,
             env,
             inbox: Mutex::new(Inbox {
@@ -90,11 +103,11 @@ impl StepShared {
         }
     }
 
-    /// Hands in an outcome from outside the driving thread, and drives on if nobody does.
-    fn hand_in(self: Arc<Self>, completion: Completion) {
+    /// Hands in outcomes from outside the driving thread, and drives on if nobody does.
+    fn hand_in(self: Arc<Self>, completions: impl IntoIterator<Item = Completion>) {
         {
             let mut inbox = self.inbox.lock();
-            inbox.completions.push(completion);
+            inbox.completions.extend(completions);
             if inbox.driving {
                 return;
             }
@@ -102,6 +115,20 @@ impl StepShared {
         }
         self.core.lock().quota = current_pace().into();
         self.drive();
+    }
+
+    /// As [`StepShared::drive`], on a thread that does nothing else: what is sent to one peer leaves together.
+    fn drive_batched(self: Arc<Self>) {
+        let remote = self.env.remote.clone();
+        let is_batch = remote.as_ref().is_some_and(|r| r.begin_batch());
+        // A panic here is a bug, and ends the batch with its thread's job all the same.
+        let drove = catch_unwind(AssertUnwindSafe(|| self.drive()));
+        if let Some(remote) = remote.filter(|_| is_batch) {
+            remote.end_batch();
+        }
+        if let Err(panic) = drove {
+            std::panic::resume_unwind(panic);
+        }
     }
 
     /// Works until nothing is ready. The caller has set `driving`.
@@ -113,7 +140,7 @@ impl StepShared {
                 core.quota = Quota::from(Pace::Executor);
                 drop(core);
                 let device = self.env.device.clone();
-                return device.spawn(move || self.drive());
+                return device.spawn(move || self.drive_batched());
             }
             let completions = {
                 let mut inbox = self.inbox.lock();
@@ -125,12 +152,18 @@ impl StepShared {
             };
             for mut c in completions {
                 core.outstanding -= 1;
+                if let Ok(outputs) = &c.outcome {
+                    self.note_received(&c.tag, outputs);
+                }
                 let outcome = c.outcome.as_mut().map_err(|e| e.clone());
                 core.finish(&self, c.tag, outcome.map(|outputs| &mut outputs[..]));
             }
         }
         if core.outstanding > 0 {
             return;
+        }
+        if let Some(token) = core.on_cancel.take() {
+            self.env.cancellation.deregister(token);
         }
         let outcome = core.outcome(&self.plan, &self.env);
         // Values of the step are dropped before the caller hears of its end, so that it finds
@@ -244,6 +277,44 @@ impl StepShared {
         core.room = room;
     }
 
+    /// Notes what came along an edge, if somebody wants to know.
+    fn note_received(&self, run: &OpRun, outputs: &[Option<Value>]) {
+        if let (Some(from), Some(remote)) = (self.log_from, &self.env.remote)
+            && let Kind::Recv(edge) = self.plan.nodes[run.node as usize].kind
+            && let (Some(edge), [Some(Value::Tensor(value))]) = (self.plan.edges.get(edge), outputs)
+        {
+            remote.log(&self.env, &edge.key, value, from);
+        }
+    }
+
+    /// Takes the value of an edge; `None` if it has yet to come.
+    fn receive(
+        self: &Arc<Self>,
+        core: &mut Core,
+        edge: EdgeId,
+        tag: &OpRun,
+        room: &mut Room,
+    ) -> Option<Result<()>> {
+        let node = &self.plan.nodes[tag.node as usize];
+        if let Some(trace) = &self.env_of(node).trace {
+            record(trace, &node.info, tag.scheduled_ns, trace.now(), &[]);
+        }
+        match self.env.rendezvous.take_edge(edge, &self.env, self, *tag) {
+            Taken::Value(mut outputs) => {
+                self.note_received(tag, &outputs);
+                if let Some(slot) = room.outputs.first_mut() {
+                    *slot = outputs.pop().flatten();
+                }
+                Some(Ok(()))
+            }
+            Taken::Later => {
+                core.outstanding += 1;
+                None
+            }
+            Taken::Failed(e) => Some(Err(e)),
+        }
+    }
+
     /// Runs a node here; `None` if it will tell its outcome later.
     fn run_node(
         self: &Arc<Self>,
@@ -254,6 +325,9 @@ impl StepShared {
     ) -> Option<Result<()>> {
         if node.kind == Kind::Merge {
             return Some(core.merge(node, tag, &mut room.outputs));
+        }
+        if let Kind::Recv(edge) = node.kind {
+            return self.receive(core, edge, tag, room);
         }
         if tag.dead {
             // Only `_Send` gets here: it tells the other side.

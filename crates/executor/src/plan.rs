@@ -4,10 +4,12 @@
 
 use crate::frame_table::FrameTable;
 use crate::step::Step;
-use downpour_graph::{AttrList, AttrValue, Edge, Graph, Node, NodeId, Result, Status, find_op};
+use downpour_graph::{
+    AttrList, AttrValue, DeviceName, Edge, EdgeId, Graph, Node, NodeId, Result, Status, find_op,
+};
 use downpour_runtime::{
-    Body, Built, Device, Growth, KernelBuilder, NodeInfo, Pace, Registry, Results, StepEnv,
-    call_by_name,
+    Body, Built, Device, Growth, IncomingEdge, IncomingEdges, KernelBuilder, NodeInfo, Pace,
+    Registry, Results, StepEnv, call_by_name,
 };
 use downpour_tensor::{DType, Tensor};
 use parking_lot::Mutex;
@@ -67,6 +69,8 @@ pub(crate) enum Kind {
     ControlTrigger,
     /// Runs even when its input is dead, to tell the receiver so.
     Send,
+    /// Takes what another task pushes along a numbered edge.
+    Recv(EdgeId),
 }
 
 pub(crate) struct PlanNode {
@@ -115,6 +119,8 @@ pub struct Plan {
     pub(crate) nodes: Vec<PlanNode>,
     pub(crate) frames: FrameTable,
     pub(crate) roots: Vec<u32>,
+    /// The numbered edges by which values come from other tasks.
+    pub(crate) edges: Arc<IncomingEdges>,
     pub(crate) num_args: usize,
     pub(crate) num_retvals: usize,
     retval_names: Vec<String>,
@@ -220,6 +226,7 @@ impl Plan {
             .map(|(id, _)| id.0)
             .collect();
         Ok(Arc::new(Plan {
+            edges: Arc::new(incoming_edges(&nodes)?),
             nodes,
             frames,
             roots,
@@ -311,6 +318,32 @@ fn reads_late(node: &Node, refs: &HashSet<Edge>) -> bool {
     node.op_name() == "Identity" && node.inputs.first().is_some_and(|e| refs.contains(e))
 }
 
+fn incoming_edges(nodes: &[PlanNode]) -> Result<IncomingEdges> {
+    let mut edges = Vec::new();
+    for node in nodes {
+        let Kind::Recv(id) = node.kind else {
+            continue;
+        };
+        let attrs = &node.info.node.attrs;
+        let device = attrs.str("send_device")?;
+        let sender = DeviceName::parse(device)
+            .map_err(|e| Status::invalid_argument(format!("{}: {e}", node.info.name)))?;
+        edges.push(IncomingEdge {
+            id,
+            sender: sender.task_name().to_string().into(),
+            key: format!(
+                "{device};{:016x};{};{};0:0",
+                attrs.int("send_device_incarnation")? as u64,
+                attrs.str("recv_device")?,
+                attrs.str("tensor_name")?
+            )
+            .into(),
+            dtype: attrs.dtype("tensor_type")?,
+        });
+    }
+    IncomingEdges::new(edges)
+}
+
 fn connect(graph: &Graph, nodes: &mut [PlanNode]) {
     for (id, node) in graph.nodes() {
         for (i, edge) in node.inputs.iter().enumerate() {
@@ -366,6 +399,11 @@ fn kind_of(node: &Node, id: NodeId, frames: &FrameTable) -> Result<Kind> {
         "NextIteration" | "RefNextIteration" => Kind::NextIteration,
         "ControlTrigger" => Kind::ControlTrigger,
         "_Send" | "_HostSend" => Kind::Send,
+        "_Recv" | "_HostRecv" if is_pushed(node) && node.attrs.find("_edge").is_some() => {
+            let number = node.attrs.int("_edge")?;
+            let bad = |_| Status::invalid_argument(format!("{number} is no number of an edge"));
+            Kind::Recv(EdgeId(u32::try_from(number).map_err(bad)?))
+        }
         _ => Kind::Normal,
     })
 }

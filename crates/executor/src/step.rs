@@ -11,8 +11,9 @@ use std::sync::Arc;
 /// Starts steps.
 pub struct Step;
 
-/// Nodes that a borrowed thread runs at most: some hundred microseconds.
-const BRIEF_NODES: u32 = 2048;
+/// Nodes that a borrowed thread runs at most: about a millisecond. A parameter server that reads and sends a thousand variables
+/// stays below it: on another thread each value would leave in a frame, and a system call, of its own.
+const BRIEF_NODES: u32 = 8192;
 
 /// Nodes that an executor thread runs before others get their turn: a step whose loop never ends
 /// must not hold a thread for ever.
@@ -84,7 +85,20 @@ impl Step {
             ))));
             return;
         }
-        let core = Core::new(&plan, args, pace.into());
+        let mut core = Core::new(&plan, args, pace.into());
+        if !plan.edges.is_empty() {
+            if let Err(e) = env.rendezvous.open_edges(&plan.edges) {
+                return done(Err(e));
+            }
+            let (device, rendezvous) = (env.device.clone(), env.rendezvous.clone());
+            let on_cancel = env.cancellation.register(move |reason| {
+                let reason = reason.clone();
+                // Whoever cancels may hold what the step needs to end.
+                device.spawn(move || rendezvous.fail_edges(&reason));
+            });
+            // One that is cancelled already runs nothing that waits.
+            core.on_cancel = on_cancel.ok();
+        }
         StepShared::new(plan, env, core, done).drive();
     }
 }

@@ -16,12 +16,13 @@ mod transport_tests;
 
 pub use call::awaited_tasks::AwaitedTasks;
 pub use call::master::{MasterCalls, RemoteMaster};
-pub use call::peers::{Expected, Peers, cluster_from_def, task_name};
+pub use call::peers::{EdgeWait, Expected, Peers, cluster_from_def, task_name};
 pub use call::remote::RemoteTask;
 pub use call::task_probe::TaskProbe;
 pub use counts::{CountedStep, StepCounter};
 pub use lane::{
-    LaneHandler, LaneOffer, Lanes, RunEnded, StepState, Taker, flush_batch, is_waiting_client,
+    LaneHandler, LaneOffer, Lanes, RunEnded, StepState, Taker, begin_batch, end_batch, flush_batch,
+    is_waiting_client,
 };
 pub use limits::Limits;
 pub use serve::admission::Admission;

@@ -67,6 +67,19 @@ impl Traffic {
         asked
     }
 
+    /// Tensors came from a task unasked.
+    pub fn received_tensors(&self, task: &str, count: usize, bytes: usize) {
+        self.with(task, |peer| {
+            peer.tensors_received.fetch_add(count as u64, Relaxed);
+            peer.bytes_received.fetch_add(bytes as u64, Relaxed);
+        });
+    }
+
+    /// A task is waited for.
+    pub(crate) fn awaits(&self, task: &str) -> Awaiting {
+        Awaiting(self.peer(task), AtomicU64::new(0))
+    }
+
     /// All counts, in the order of the tasks' names.
     pub fn counts(&self) -> Vec<PeerTraffic> {
         let peers = self.0.read();
@@ -99,6 +112,35 @@ impl Traffic {
             return None;
         }
         Some(peers.entry(task.to_owned()).or_default().clone())
+    }
+}
+
+/// Values of a task that are waited for.
+pub(crate) struct Awaiting(Option<Arc<PeerCounts>>, AtomicU64);
+
+impl Awaiting {
+    /// One more.
+    pub(crate) fn begin(&self) {
+        self.1.fetch_add(1, Relaxed);
+        if let Some(peer) = &self.0 {
+            peer.waiting.fetch_add(1, Relaxed);
+        }
+    }
+
+    /// One less.
+    pub(crate) fn end(&self) {
+        self.1.fetch_sub(1, Relaxed);
+        if let Some(peer) = &self.0 {
+            peer.waiting.fetch_sub(1, Relaxed);
+        }
+    }
+}
+
+impl Drop for Awaiting {
+    fn drop(&mut self) {
+        if let Some(peer) = &self.0 {
+            peer.waiting.fetch_sub(*self.1.get_mut(), Relaxed);
+        }
     }
 }
 

@@ -82,6 +82,7 @@ pub fn partition(graph: &Graph, devices: &[DeviceRef], serial: &mut u64) -> Resu
         values: HashMap::new(),
         controls: HashMap::new(),
         loops: HashMap::new(),
+        numbered: vec![0; tasks],
         serial,
     };
     split.run()?;
@@ -147,6 +148,8 @@ struct Split<'a> {
     controls: HashMap<(NodeId, usize), NodeId>,
     /// `Merge` of the loop that makes receivers of a frame fire on a task.
     loops: HashMap<(usize, usize), NodeId>,
+    /// How many edges to each task have a number.
+    numbered: Vec<u32>,
     serial: &'a mut u64,
 }
 
@@ -298,6 +301,12 @@ impl Split<'_> {
         attrs.set("client_terminated", false);
         if self.devices[from].pushes && self.devices[device].pushes {
             attrs.set("_pushed", true);
+            // Inside a loop an edge has a value for each iteration; variants are revived by a kernel.
+            if self.frames.list.len() == 1 && dtype != DType::Variant {
+                let task = self.devices[device].task;
+                attrs.set("_edge", i64::from(self.numbered[task]));
+                self.numbered[task] += 1;
+            }
         }
         let mut send = self.new_node(&name, "_Send", from, &[])?;
         send.attrs = attrs.clone();

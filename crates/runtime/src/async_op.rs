@@ -43,6 +43,13 @@ pub trait RunningStep: Send + Sync {
 
     /// Takes the op's outcome, and goes on with the step on this thread if no other does.
     fn complete(self: Arc<Self>, run: OpRun, outcome: Result<Outputs>);
+
+    /// As [`RunningStep::complete`], for several at once.
+    fn complete_all(self: Arc<Self>, runs: Vec<(OpRun, Result<Outputs>)>) {
+        for (run, outcome) in runs {
+            self.clone().complete(run, outcome);
+        }
+    }
 }
 
 impl AsyncOp {

@@ -13,6 +13,7 @@ mod cancel;
 mod console;
 mod crew;
 mod device;
+mod edges;
 mod history;
 mod host;
 mod kernel;
@@ -40,6 +41,7 @@ pub use crew::num_threads;
 pub use device::{
     Device, Extensions, as_own_thread, before_long, on_executor_thread, set_before_long,
 };
+pub use edges::{IncomingEdge, IncomingEdges, OutgoingEdge, PeerWait, Taken};
 pub use history::{STALENESS_FROM, Staleness, StalenessCounts, StalenessFacts};
 pub use host::Host;
 pub use kernel::{

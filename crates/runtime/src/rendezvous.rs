@@ -2,6 +2,7 @@
 //! waits (the receiver as a callback, never as a thread).
 
 use crate::StepEnv;
+use crate::edges::{OutgoingEdge, PeerWait, Slots, fail_all};
 use downpour_graph::{FunctionRef, Result, Status};
 use downpour_tensor::account::{Account, COUNTED, Refused};
 use downpour_tensor::{DType, Tensor};
@@ -31,6 +32,24 @@ pub trait RemoteSource: Send + Sync {
     /// Sends a value unasked to the task that receives `key`.
     fn push(&self, env: &StepEnv, key: &str, delivery: Delivery) -> Result<()>;
 
+    /// Sends a value unasked along a numbered edge.
+    fn push_edge(&self, env: &StepEnv, edge: &OutgoingEdge, delivery: Delivery) -> Result<()>;
+
+    /// Begins to wait for what `sender` pushes to the step along numbered edges.
+    fn wait_for(&self, env: &StepEnv, sender: &str) -> Result<Box<dyn PeerWait>>;
+
+    /// When the step began, if what comes to it along numbered edges is to be noted.
+    fn log_from(&self, env: &StepEnv) -> Option<i64>;
+
+    /// Notes a value that came along a numbered edge.
+    fn log(&self, env: &StepEnv, key: &str, value: &Tensor, from: i64);
+
+    /// Collects what is pushed on this thread until [`RemoteSource::end_batch`]; `false` if it is collected already.
+    fn begin_batch(&self) -> bool;
+
+    /// Sends what was collected.
+    fn end_batch(&self);
+
     /// Runs a function on another task and calls `done` once, as [`RemoteSource::recv`] does.
     fn call(&self, env: &StepEnv, call: RemoteCall, done: Results);
 }
@@ -55,7 +74,7 @@ pub struct RemoteCall {
 /// when nobody does.
 pub type Offer = Box<dyn FnOnce(Receiver) + Send>;
 
-enum Sent {
+pub(crate) enum Sent {
     Value(Delivery),
     Offer(Offer),
 }
@@ -68,15 +87,17 @@ enum Waiting {
 /// One step's table of keys.
 #[derive(Default)]
 pub struct Rendezvous {
-    state: Mutex<State>,
+    pub(crate) state: Mutex<State>,
     /// Who pays for what waits here, if that becomes much.
-    account: OnceLock<Arc<Account>>,
+    pub(crate) account: OnceLock<Arc<Account>>,
 }
 
 #[derive(Default)]
-struct State {
+pub(crate) struct State {
     table: HashMap<String, Waiting>,
-    aborted: Option<Status>,
+    /// Values along numbered edges.
+    pub(crate) edges: Slots,
+    pub(crate) aborted: Option<Status>,
     /// Bytes that wait here and nobody else counts.
     held: usize,
     /// Bytes of them that are paid for.
@@ -85,7 +106,7 @@ struct State {
 
 impl Sent {
     /// Bytes that are kept while nobody has come for it.
-    fn kept(&self) -> usize {
+    pub(crate) fn kept(&self) -> usize {
         let value = match self {
             Sent::Value(delivery) => delivery.tensor.as_ref().map_or(0, Tensor::uncounted),
             Sent::Offer(_) => 0,
@@ -96,7 +117,11 @@ impl Sent {
 
 impl State {
     /// Keeps something, if there is room.
-    fn keep(&mut self, bytes: usize, account: Option<&Arc<Account>>) -> Result<(), Refused> {
+    pub(crate) fn keep(
+        &mut self,
+        bytes: usize,
+        account: Option<&Arc<Account>>,
+    ) -> Result<(), Refused> {
         let held = self.held + bytes;
         // The little that most steps leave for each other asks nobody.
         if let Some(account) = account
@@ -110,7 +135,7 @@ impl State {
         Ok(())
     }
 
-    fn release(&mut self, bytes: usize, account: Option<&Arc<Account>>) {
+    pub(crate) fn release(&mut self, bytes: usize, account: Option<&Arc<Account>>) {
         self.held -= bytes.min(self.held);
         if let Some(account) = account
             && self.held == 0
@@ -232,6 +257,7 @@ impl Rendezvous {
 
     /// Fails everyone who waits for a value of `sender`, and drops what it announced.
     pub fn fail_from(&self, sender: &str, reason: &Status) {
+        self.fail_edges_from(sender, reason);
         let failed: Vec<Waiting> = {
             let mut state = self.state.lock();
             let is_from = |key: &str| key.split(';').next().is_some_and(|d| is_of(d, sender));
@@ -257,12 +283,12 @@ impl Rendezvous {
     /// Whether nothing is left here: every value was taken, nobody waits for one.
     pub fn is_idle(&self) -> bool {
         let state = self.state.lock();
-        state.table.is_empty() && state.aborted.is_none()
+        state.table.is_empty() && state.edges.is_idle() && state.aborted.is_none()
     }
 
     /// Fails everyone who waits, and everyone who comes later.
     pub fn abort(&self, reason: Status) {
-        let table = {
+        let (table, edges) = {
             let mut state = self.state.lock();
             if state.aborted.is_some() {
                 return;
@@ -270,8 +296,10 @@ impl Rendezvous {
             state.aborted = Some(reason.clone());
             let held = state.held;
             state.release(held, self.account.get());
-            std::mem::take(&mut state.table)
+            let edges = state.abort_edges(&reason);
+            (std::mem::take(&mut state.table), edges)
         };
+        fail_all(edges);
         for waiting in table.into_values() {
             if let Waiting::Receivers(receivers) = waiting {
                 for receiver in receivers {

@@ -8,10 +8,11 @@
 //! and then its bytes come in frames of their own between others.
 
 use crate::{Budget, Meter, decode_tensor, encode_tensor, proto};
-use bytes::Bytes;
-use downpour_graph::{Code, Status};
+use bytes::{BufMut as _, Bytes, BytesMut};
+use downpour_graph::{Code, EdgeId, Status};
 use downpour_tensor::{Buffer, DType, Shape, Tensor};
 use prost::Message as _;
+use std::fmt;
 
 /// Bytes of a frame before its payload.
 pub const HEADER: usize = 16;
@@ -56,13 +57,18 @@ pub enum Kind {
     Ask = 11,
     /// No; the flag says that it is known to be over.
     Told = 12,
+    /// A tensor of a numbered edge; the id is its step's.
+    Edge = 13,
+    /// A tensor of a numbered edge that can be taken; the id names the offer.
+    EdgeOffer = 14,
 }
 
 impl Kind {
     fn of(number: u8) -> Option<Kind> {
         use Kind::*;
         let all = [
-            Run, Ended, Stop, Tensor, Offer, Take, Data, Decline, Ping, Pong, Ask, Told,
+            Run, Ended, Stop, Tensor, Offer, Take, Data, Decline, Ping, Pong, Ask, Told, Edge,
+            EdgeOffer,
         ];
         all.into_iter().find(|k| *k as u8 == number)
     }
@@ -228,13 +234,56 @@ pub enum Form {
     Dead,
 }
 
+impl Form {
+    fn parse(rest: &mut Rest<'_>) -> Result<Form> {
+        let [kind, rank] = rest.array()?;
+        Ok(match kind {
+            DEAD => Form::Dead,
+            PROTO => Form::Proto,
+            number => {
+                let dtype = DType::from_number(i32::from(number));
+                let dtype = dtype.map_err(|_| BadFrame("a tensor of an unknown type"))?;
+                let mut dims = Vec::with_capacity(usize::from(rank));
+                for _ in 0..rank {
+                    let dim = i64::try_from(rest.u64()?);
+                    dims.push(dim.map_err(|_| BadFrame("a tensor is too large"))?);
+                }
+                let shape =
+                    Shape::checked(dims).map_err(|_| BadFrame("a tensor has too many elements"))?;
+                if dtype.size().is_none() {
+                    return Err(BadFrame("a tensor without plain bytes"));
+                }
+                Form::Plain(dtype, shape)
+            }
+        })
+    }
+}
+
+/// Where in a step a tensor belongs.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Destination {
+    /// A key of the rendezvous: an edge inside a loop, of which there may be a value for each iteration.
+    Key(String),
+    /// A numbered edge.
+    Edge(EdgeId),
+}
+
+impl fmt::Display for Destination {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Destination::Key(key) => f.write_str(key),
+            Destination::Edge(EdgeId(number)) => write!(f, "edge {number}"),
+        }
+    }
+}
+
 /// A tensor that is sent, before its bytes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct TensorFront {
     /// The step.
     pub step_id: u64,
-    /// Key of the rendezvous.
-    pub key: String,
+    /// Where in the step it belongs.
+    pub to: Destination,
     /// How to read it.
     pub form: Form,
     /// How many bytes it has.
@@ -247,6 +296,129 @@ pub enum Sending {
     Inline(Bytes, Bytes),
     /// An offer, and the bytes to send when it is taken.
     Offered(Bytes, Bytes),
+}
+
+/// What follows a frame of a numbered edge.
+pub enum Following {
+    /// Nothing: it is all there.
+    Nothing,
+    /// The rest of the frame.
+    Rest(Bytes),
+    /// What to send when the offer is taken.
+    Offered(Bytes),
+}
+
+/// Elements up to this size are copied beside their frame: less than what a piece of its own costs.
+const BESIDE: usize = 2 << 10;
+
+/// Appends a value of a numbered edge to `out`; `offer` is its number if it turns out to be large.
+pub fn send_edge(
+    out: &mut BytesMut,
+    step_id: u64,
+    edge: EdgeId,
+    tensor: Option<&Tensor>,
+    offer: u64,
+) -> std::result::Result<Following, Status> {
+    let encoded;
+    let (kind, dims, len): (u8, &[usize], usize) = match tensor {
+        None => (DEAD, &[], 0),
+        Some(tensor) => match tensor.buffer() {
+            Some(buffer) => {
+                let kind = tensor.dtype().number() as u8;
+                (kind, tensor.shape().dims(), buffer.len())
+            }
+            None => {
+                encoded = Bytes::from(encode_tensor(tensor)?.encode_to_vec());
+                return Ok(send_proto(out, step_id, edge, encoded, offer));
+            }
+        },
+    };
+    let is_inline = len <= INLINE;
+    let start = edge_front(out, step_id, edge, (kind, dims), (len, is_inline));
+    let Some(buffer) = tensor.and_then(Tensor::buffer) else {
+        finish_edge(out, start, step_id, 0);
+        return Ok(Following::Nothing);
+    };
+    if len <= BESIDE {
+        out.put_slice(buffer.as_bytes());
+        finish_edge(out, start, step_id, 0);
+        return Ok(Following::Nothing);
+    }
+    Ok(follow(out, (start, step_id), buffer.to_bytes(), offer))
+}
+
+/// A value that is no row of plain elements.
+fn send_proto(
+    out: &mut BytesMut,
+    step_id: u64,
+    edge: EdgeId,
+    bytes: Bytes,
+    offer: u64,
+) -> Following {
+    let is_inline = bytes.len() <= INLINE;
+    let start = edge_front(out, step_id, edge, (PROTO, &[]), (bytes.len(), is_inline));
+    follow(out, (start, step_id), bytes, offer)
+}
+
+fn follow(
+    out: &mut BytesMut,
+    (start, step_id): (usize, u64),
+    bytes: Bytes,
+    offer: u64,
+) -> Following {
+    if bytes.len() <= INLINE {
+        finish_edge(out, start, step_id, bytes.len());
+        return Following::Rest(bytes);
+    }
+    // Where it is, for a receiver that can read it there.
+    out.put_u64_le(bytes.as_ptr() as u64);
+    let header = Header {
+        len: out.len() - start - HEADER,
+        kind: Kind::EdgeOffer,
+        flag: false,
+        id: offer,
+    };
+    set_header(out, start, header);
+    Following::Offered(bytes)
+}
+
+/// Appends all of a frame before the elements; where it begins.
+fn edge_front(
+    out: &mut BytesMut,
+    step_id: u64,
+    EdgeId(edge): EdgeId,
+    (kind, dims): (u8, &[usize]),
+    (len, is_inline): (usize, bool),
+) -> usize {
+    let start = out.len();
+    out.put_bytes(0, HEADER);
+    if !is_inline {
+        out.put_u64_le(step_id);
+        out.put_u64_le(len as u64);
+    }
+    out.put_u32_le(edge);
+    out.put_u8(kind);
+    out.put_u8(dims.len() as u8);
+    for dim in dims {
+        out.put_u64_le(*dim as u64);
+    }
+    start
+}
+
+fn finish_edge(out: &mut BytesMut, start: usize, step_id: u64, more: usize) {
+    let header = Header {
+        len: out.len() - start - HEADER + more,
+        kind: Kind::Edge,
+        flag: false,
+        id: step_id,
+    };
+    set_header(out, start, header);
+}
+
+fn set_header(out: &mut BytesMut, start: usize, header: Header) {
+    if let Some(front) = out.get_mut(start..start + HEADER) {
+        front.copy_from_slice(&header.encode());
+    }
 }
 
 /// Prepares a value for sending; `offer` is its number if it turns out to be large.
@@ -317,41 +489,66 @@ impl TensorFront {
         let len = usize::try_from(rest.u64()?).map_err(|_| BadFrame("a tensor is too large"))?;
         let key_len = usize::from(u16::from_le_bytes(rest.array()?));
         let key = rest.text(key_len)?.to_owned();
-        let [kind, rank] = rest.array()?;
-        let form = match kind {
-            DEAD => Form::Dead,
-            PROTO => Form::Proto,
-            number => {
-                let dtype = DType::from_number(i32::from(number));
-                let dtype = dtype.map_err(|_| BadFrame("a tensor of an unknown type"))?;
-                let mut dims = Vec::with_capacity(usize::from(rank));
-                for _ in 0..rank {
-                    let dim = i64::try_from(rest.u64()?);
-                    dims.push(dim.map_err(|_| BadFrame("a tensor is too large"))?);
-                }
-                let shape =
-                    Shape::checked(dims).map_err(|_| BadFrame("a tensor has too many elements"))?;
-                let size = dtype
-                    .size()
-                    .ok_or(BadFrame("a tensor without plain bytes"))?;
-                if shape.num_elements().checked_mul(size) != Some(len) {
-                    return Err(BadFrame("a tensor's bytes do not fit its shape"));
-                }
-                Form::Plain(dtype, shape)
-            }
-        };
-        if form == Form::Dead && len != 0 {
-            return Err(BadFrame("a dead tensor has bytes"));
-        }
-        let paid = Meter::from(budget).tensor(len, 1);
-        paid.map_err(|_| BadFrame("a tensor is larger than what may be received"))?;
+        let form = Form::parse(&mut rest)?;
         let front = TensorFront {
             step_id,
-            key,
+            to: Destination::Key(key),
             form,
             len,
         };
+        front.check(budget)?;
         Ok((front, rest.0))
+    }
+
+    /// A value of a numbered edge, whole.
+    pub fn parse_edge(
+        step_id: u64,
+        payload: &[u8],
+        budget: &Budget,
+    ) -> Result<(EdgeId, Option<Tensor>)> {
+        let mut rest = Rest(payload);
+        let edge = EdgeId(u32::from_le_bytes(rest.array()?));
+        let form = Form::parse(&mut rest)?;
+        let front = TensorFront {
+            step_id,
+            to: Destination::Edge(edge),
+            form,
+            len: rest.0.len(),
+        };
+        front.check(budget)?;
+        Ok((edge, front.with(Buffer::copy_from(rest.0), budget)?))
+    }
+
+    /// An offer of a value of a numbered edge, with where its bytes are in the memory of who offers them.
+    pub fn parse_edge_offer(payload: &[u8], budget: &Budget) -> Result<(TensorFront, u64)> {
+        let mut rest = Rest(payload);
+        let step_id = rest.u64()?;
+        let len = usize::try_from(rest.u64()?).map_err(|_| BadFrame("a tensor is too large"))?;
+        let edge = EdgeId(u32::from_le_bytes(rest.array()?));
+        let form = Form::parse(&mut rest)?;
+        let front = TensorFront {
+            step_id,
+            to: Destination::Edge(edge),
+            form,
+            len,
+        };
+        front.check(budget)?;
+        Ok((front, rest.u64()?))
+    }
+
+    /// Whether it fits what it says of itself and what may be received.
+    fn check(&self, budget: &Budget) -> Result<()> {
+        if let Form::Plain(dtype, shape) = &self.form {
+            let size = dtype.size().unwrap_or(0);
+            if shape.num_elements().checked_mul(size) != Some(self.len) {
+                return Err(BadFrame("a tensor's bytes do not fit its shape"));
+            }
+        }
+        if self.form == Form::Dead && self.len != 0 {
+            return Err(BadFrame("a dead tensor has bytes"));
+        }
+        let paid = Meter::from(budget).tensor(self.len, 1);
+        paid.map_err(|_| BadFrame("a tensor is larger than what may be received"))
     }
 
     /// An offer from a payload, with where its bytes are in the memory of who offers them.
@@ -453,7 +650,7 @@ mod tests {
             rest.extend_from_slice(&bytes);
             assert_eq!((header.kind, header.len), (Kind::Tensor, rest.len()));
             let (front, bytes) = TensorFront::parse(&rest, &budget).unwrap();
-            assert_eq!((front.step_id, front.key.as_str()), (5, "k;0:0"));
+            assert_eq!((front.step_id, front.to.to_string().as_str()), (5, "k;0:0"));
             let back = front.with(Buffer::copy_from(bytes), &budget).unwrap();
             let show = |t: &Option<Tensor>| format!("{t:?}");
             assert_eq!(show(&back), show(&tensor));
@@ -466,6 +663,54 @@ mod tests {
         assert_eq!((header.kind, header.id), (Kind::Offer, 8));
         let (front, address) = TensorFront::parse_offer(&rest, &budget).unwrap();
         assert_eq!(front.len, bytes.len());
+        assert_eq!(address, bytes.as_ptr() as u64);
+    }
+
+    #[test]
+    fn values_of_numbered_edges_come_back() {
+        let budget = Budget::default();
+        let strings = Tensor::strings(vec![Bytes::from("a"), Bytes::from("bc")], [2]).unwrap();
+        for tensor in [
+            Some(Tensor::scalar(2.5f32)),
+            Some(Tensor::from_vec(vec![1i64; 0], [0, 3]).unwrap()),
+            Some(Tensor::vector(vec![0.5f32; BESIDE])),
+            Some(strings),
+            None,
+        ] {
+            let mut out = BytesMut::from(&b"before"[..]);
+            match send_edge(&mut out, 5, EdgeId(7), tensor.as_ref(), 1).unwrap() {
+                Following::Nothing => {}
+                Following::Rest(rest) => out.extend_from_slice(&rest),
+                Following::Offered(_) => panic!("small tensors travel in one frame"),
+            }
+            let (header, rest) = payload(&out[6..]);
+            assert_eq!(
+                (header.kind, header.id, header.len),
+                (Kind::Edge, 5, rest.len())
+            );
+            let (edge, back) = TensorFront::parse_edge(5, &rest, &budget).unwrap();
+            assert_eq!(edge, EdgeId(7));
+            assert_eq!(format!("{back:?}"), format!("{tensor:?}"));
+            // A message that is cut may be a shorter one; only what stands before it says that it is not whole.
+            let front = match tensor.as_ref().is_some_and(|t| t.buffer().is_some()) {
+                true => 14,
+                false => 6,
+            };
+            for cut in 0..rest.len().min(front) {
+                assert!(TensorFront::parse_edge(5, &rest[..cut], &budget).is_err());
+            }
+        }
+        let large = Tensor::vector(vec![1.0f32; INLINE]);
+        let mut out = BytesMut::new();
+        let sent = send_edge(&mut out, 5, EdgeId(7), Some(&large), 8).unwrap();
+        let Following::Offered(bytes) = sent else {
+            panic!("large tensors are offered");
+        };
+        let (header, rest) = payload(&out);
+        assert_eq!((header.kind, header.id), (Kind::EdgeOffer, 8));
+        let (front, address) = TensorFront::parse_edge_offer(&rest, &budget).unwrap();
+        assert_eq!((front.step_id, front.len), (5, bytes.len()));
+        assert_eq!(front.to, Destination::Edge(EdgeId(7)));
         assert_eq!(address, bytes.as_ptr() as u64);
     }
 

@@ -2,11 +2,11 @@
 
 use crate::Worker;
 use crate::lifecycle::{Event, Start};
-use downpour_graph::Status;
+use downpour_graph::{EdgeId, Status};
 use downpour_net::{Canceller, LaneHandler, LaneOffer, RunEnded, StepState, is_waiting_client};
 use downpour_runtime::{Delivery, as_own_thread};
 use downpour_tensor::Tensor;
-use downpour_wire::lane::Run;
+use downpour_wire::lane::{Destination, Run};
 use std::sync::Arc;
 
 impl LaneHandler for Worker {
@@ -58,17 +58,45 @@ impl LaneHandler for Worker {
         }
     }
 
-    fn offer(&self, step_id: u64, key: &str, offer: LaneOffer) {
+    fn edges(&self, peer: &str, step_id: u64, values: Vec<(EdgeId, Option<Tensor>)>) {
+        let bytes =
+            |(_, tensor): &(EdgeId, Option<Tensor>)| tensor.as_ref().map_or(0, Tensor::byte_len);
+        let traffic = self.config.peers.traffic();
+        traffic.received_tensors(peer, values.len(), values.iter().map(bytes).sum());
         if let Ok(place) = self.want(step_id, 0) {
+            place.paid_by(&self.config.device.account);
+            as_own_thread(is_waiting_client(), || {
+                // As above.
+                if let Err(e) = place.deliver(values.into_iter()) {
+                    place.abort(e);
+                }
+            });
+        }
+    }
+
+    fn offer(&self, peer: &str, step_id: u64, to: &Destination, offer: LaneOffer) {
+        if let Ok(place) = self.want(step_id, 0) {
+            let traffic = self.config.peers.traffic().clone();
+            let sender = matches!(to, Destination::Edge(_)).then(|| peer.to_owned());
             let offer = Box::new(move |receiver: downpour_runtime::Receiver| {
                 offer(Box::new(move |tensor| {
+                    if let (Some(sender), Ok(Some(tensor))) = (sender, &tensor) {
+                        traffic.received_tensors(&sender, 1, tensor.byte_len());
+                    }
                     as_own_thread(is_waiting_client(), || {
                         receiver(tensor.map(|tensor| Delivery { tensor }));
                     });
                 }));
             });
             // As above.
-            let _ = place.offer(key, offer);
+            match to {
+                Destination::Key(key) => drop(place.offer(key, offer)),
+                Destination::Edge(edge) => {
+                    if let Err(e) = place.deliver_offer(*edge, offer) {
+                        place.abort(e);
+                    }
+                }
+            }
         }
     }
 

@@ -4,8 +4,11 @@
 use crate::remote_functions::RemoteFunctions;
 use crate::rpc_log::RpcLog;
 use downpour_graph::{Result, Status};
-use downpour_net::Peers;
-use downpour_runtime::{Delivery, Receiver, RemoteCall, RemoteSource, Results, StepEnv};
+use downpour_net::{EdgeWait, Peers, begin_batch, end_batch};
+use downpour_runtime::{
+    Delivery, OutgoingEdge, PeerWait, Receiver, RemoteCall, RemoteSource, Results, StepEnv,
+};
+use downpour_tensor::Tensor;
 use parking_lot::Mutex;
 use std::sync::Arc;
 
@@ -90,9 +93,51 @@ impl RemoteSource for PeerSource {
         self.peers.push(env.step_id, key, tensor)
     }
 
+    fn push_edge(&self, env: &StepEnv, edge: &OutgoingEdge, delivery: Delivery) -> Result<()> {
+        let tensor = delivery.tensor.as_ref();
+        self.peers
+            .push_edge(env.step_id, &edge.receiver, edge.id, tensor)
+    }
+
+    fn wait_for(&self, env: &StepEnv, sender: &str) -> Result<Box<dyn PeerWait>> {
+        let wait = self.peers.wait_for(env.step_id, sender)?;
+        Ok(Box::new(Waits(wait)))
+    }
+
+    fn log_from(&self, env: &StepEnv) -> Option<i64> {
+        let (log, clock) = &self.log;
+        (log.is_on() || env.trace.is_some()).then(clock)
+    }
+
+    fn log(&self, env: &StepEnv, key: &str, value: &Tensor, from: i64) {
+        let (log, clock) = &self.log;
+        log.record(env.step_id, key, value, (from, clock()));
+    }
+
+    fn begin_batch(&self) -> bool {
+        begin_batch()
+    }
+
+    fn end_batch(&self) {
+        end_batch();
+    }
+
     fn call(&self, env: &StepEnv, call: RemoteCall, done: Results) {
         let call = self.functions.clone().call(env, call);
         self.wait(env, call, done);
+    }
+}
+
+/// Waits of a step for one peer.
+struct Waits(EdgeWait);
+
+impl PeerWait for Waits {
+    fn begin(&self) {
+        self.0.begin();
+    }
+
+    fn end(&self) {
+        self.0.end();
     }
 }
 

@@ -7,10 +7,10 @@ use crate::call::size_memory::SizeMemory;
 use crate::call::watch::Watch;
 use crate::lane::{Awaited, Lanes, lost};
 use crate::task::Reply;
-use crate::traffic::Asked;
+use crate::traffic::{Asked, Awaiting};
 use crate::{Limits, Traffic};
 use downpour_cluster::{ClusterError, ClusterSpec};
-use downpour_graph::{Code, DeviceName, Result, Status};
+use downpour_graph::{Code, DeviceName, EdgeId, Result, Status};
 use downpour_tensor::Tensor;
 use downpour_wire::messages::{ClusterDef, RecvTensorRequest};
 use downpour_wire::proto::worker_service_client::WorkerServiceClient;
@@ -111,6 +111,32 @@ impl Peers {
         let bytes = tensor.map_or(0, Tensor::byte_len);
         self.traffic.sent_tensor(task, bytes);
         Ok(())
+    }
+
+    /// Sends a value along a numbered edge to `task`.
+    pub fn push_edge(
+        &self,
+        step_id: u64,
+        task: &str,
+        edge: EdgeId,
+        tensor: Option<&Tensor>,
+    ) -> Result<()> {
+        let Some(lanes) = &self.lanes else {
+            return Err(lost(task));
+        };
+        lanes.push_edge(task, step_id, edge, tensor)?;
+        let bytes = tensor.map_or(0, Tensor::byte_len);
+        self.traffic.sent_tensor(task, bytes);
+        Ok(())
+    }
+
+    /// Counts the waits of a step for values that `task` sends along numbered edges.
+    pub fn wait_for(&self, step_id: u64, task: &str) -> Result<EdgeWait> {
+        let lanes = self.lanes.as_ref().ok_or_else(|| lost(task))?;
+        Ok(EdgeWait {
+            _awaited: lanes.await_from(task, step_id)?,
+            awaiting: self.traffic.awaits(task),
+        })
     }
 
     /// Counts a wait for a value that the sender of `key` sends unasked.
@@ -345,6 +371,24 @@ impl Peers {
         future: impl Future<Output = ()> + Send + 'static,
     ) -> tokio::task::AbortHandle {
         self.runtime.spawn(future).abort_handle()
+    }
+}
+
+/// Values of a step that a peer will send along numbered edges, until none is waited for.
+pub struct EdgeWait {
+    _awaited: Awaited,
+    awaiting: Awaiting,
+}
+
+impl EdgeWait {
+    /// One more is waited for.
+    pub fn begin(&self) {
+        self.awaiting.begin();
+    }
+
+    /// One less.
+    pub fn end(&self) {
+        self.awaiting.end();
     }
 }
 

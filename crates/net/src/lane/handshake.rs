@@ -22,7 +22,7 @@ use tokio::io::{AsyncReadExt as _, AsyncWriteExt as _};
 use tokio::net::{TcpStream, UnixListener, UnixStream};
 
 /// The first bytes of a lane, either way; they end with the version.
-pub(crate) const MAGIC: &[u8; 8] = b"DPLANE2\n";
+pub(crate) const MAGIC: &[u8; 8] = b"DPLANE3\n";
 
 /// Longest introduction.
 const MOST: usize = 4 << 10;

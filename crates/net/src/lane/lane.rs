@@ -14,10 +14,10 @@ use super::{same_host, write_batch};
 use crate::serve::admission::{Admission, Pass};
 use crate::task::Canceller;
 use bytes::Bytes;
-use downpour_graph::{Result, Status};
+use downpour_graph::{EdgeId, Result, Status};
 use downpour_tensor::shared::SharedMemory;
 use downpour_tensor::{Buffer, BufferWriter, Tensor};
-use downpour_wire::lane::{self, Kind, Run, Sending, TensorFront};
+use downpour_wire::lane::{self, Following, Kind, Run, Sending, TensorFront};
 use downpour_wire::{Budget, from_tonic};
 use parking_lot::Mutex;
 use std::collections::HashMap;
@@ -193,6 +193,35 @@ impl Lane {
         }
     }
 
+    /// Sends a value of a step along a numbered edge.
+    pub(crate) fn push_edge(
+        &self,
+        step_id: u64,
+        edge: EdgeId,
+        tensor: Option<&Tensor>,
+    ) -> Result<()> {
+        let offer = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut outcome: Result<()> = Ok(());
+        self.write(|writer| {
+            outcome = writer.append(|out| {
+                Ok(match lane::send_edge(out, step_id, edge, tensor, offer)? {
+                    Following::Nothing => None,
+                    Following::Rest(rest) => Some(rest),
+                    Following::Offered(bytes) => {
+                        self.offers.lock().insert(offer, bytes);
+                        None
+                    }
+                })
+            });
+            self.sent_frame(writer);
+        });
+        outcome?;
+        match self.is_live() {
+            true => Ok(()),
+            false => Err(self.lost()),
+        }
+    }
+
     /// Asks for a sign of life.
     pub(crate) fn ping(&self) {
         self.write(|writer| {
@@ -228,14 +257,19 @@ impl Lane {
     fn send(&self, front: Bytes, rest: Bytes) {
         self.write(|writer| {
             writer.frame(front, rest);
-            if writer.is_overfull() {
-                // A peer that does not read is as good as gone: the driver ends the lane.
-                self.socket.shut_down();
-                writer.discard();
-            } else if !write_batch::defers(&self.me) {
-                self.flush(writer);
-            }
+            self.sent_frame(writer);
         });
+    }
+
+    /// Flushes behind a new frame, unless this thread batches.
+    fn sent_frame(&self, writer: &mut Writer) {
+        if writer.is_overfull() {
+            // A peer that does not read is as good as gone: the driver ends the lane.
+            self.socket.shut_down();
+            writer.discard();
+        } else if !write_batch::defers(&self.me) {
+            self.flush(writer);
+        }
     }
 
     /// Sends what was held back.
@@ -332,10 +366,11 @@ impl Lane {
             }
             Arrival::Stop(call) => self.stopped(call, hung_up()),
             Arrival::Tensor(front, tensor) => {
-                handler.tensor(front.step_id, &front.key, tensor);
+                handler.tensor(front.step_id, &front.to.to_string(), tensor);
             }
+            Arrival::Edges(step_id, values) => handler.edges(&self.peer, step_id, values),
             Arrival::Offer(id, front, address) => {
-                let (step_id, key) = (front.step_id, front.key.clone());
+                let (step_id, to) = (front.step_id, front.to.clone());
                 let offered = Offered {
                     lane: self.clone(),
                     id,
@@ -343,7 +378,7 @@ impl Lane {
                     front: Some(front),
                 };
                 let offer = Box::new(move |taker| offered.take(taker));
-                handler.offer(step_id, &key, offer);
+                handler.offer(&self.peer, step_id, &to, offer);
             }
             Arrival::Take(id) => {
                 let bytes = self.offers.lock().remove(&id);
@@ -525,7 +560,7 @@ impl Offered {
         });
         let bytes = Buffer::from_bytes(bytes, 64);
         let tensor = front.with(bytes, &Budget::default());
-        taker(tensor.map_err(|e| Status::data_loss(format!("{}: {e}", front.key))));
+        taker(tensor.map_err(|e| Status::data_loss(format!("{}: {e}", front.to))));
     }
 
     /// Reads the bytes where they are; the peer may forget them then.
@@ -542,7 +577,7 @@ impl Offered {
         }
         let tensor = match bytes.finish() {
             Some(bytes) => front.with(bytes, &Budget::default()).map_err(|e| {
-                Status::data_loss(format!("{} from {}: {e}", front.key, self.lane.peer))
+                Status::data_loss(format!("{} from {}: {e}", front.to, self.lane.peer))
             }),
             None => Err(Status::internal("a tensor is not all there")),
         };

@@ -9,8 +9,12 @@ use std::sync::mpsc;
 use std::time::Instant;
 use tonic::service::Routes;
 
+/// Values of a step that came together, and from whom.
+type Edges = (String, u64, Vec<(EdgeId, Option<Tensor>)>);
+
 /// What a handler was told, and what it does.
 struct Heard {
+    edges: Mutex<mpsc::Sender<Edges>>,
     tensors: Mutex<mpsc::Sender<(u64, String, Option<Tensor>)>>,
     offers: Mutex<mpsc::Sender<(u64, LaneOffer)>>,
     lost: Mutex<mpsc::Sender<String>>,
@@ -22,6 +26,7 @@ struct Heard {
 }
 
 struct Ears {
+    edges: mpsc::Receiver<Edges>,
     tensors: mpsc::Receiver<(u64, String, Option<Tensor>)>,
     offers: mpsc::Receiver<(u64, LaneOffer)>,
     lost: mpsc::Receiver<String>,
@@ -42,8 +47,12 @@ impl LaneHandler for Heard {
         let heard = (step_id, key.to_owned(), tensor);
         self.tensors.lock().send(heard).unwrap();
     }
-    fn offer(&self, step_id: u64, _: &str, offer: LaneOffer) {
+    fn offer(&self, _: &str, step_id: u64, _: &Destination, offer: LaneOffer) {
         let _ = self.offers.lock().send((step_id, offer));
+    }
+    fn edges(&self, peer: &str, step_id: u64, values: Vec<(EdgeId, Option<Tensor>)>) {
+        let heard = (peer.to_owned(), step_id, values);
+        self.edges.lock().send(heard).unwrap();
     }
     fn lost(&self, peer: &str, steps: &[u64], reason: &Status) {
         for step in steps {
@@ -102,6 +111,7 @@ fn end(
             .near
             .set(format!("downpour-nobody-{}", listener_port(&listener)));
     }
+    let (edges, e) = mpsc::channel();
     let (tensors, t) = mpsc::channel();
     let (offers, o) = mpsc::channel();
     let (lost, l) = mpsc::channel();
@@ -109,6 +119,7 @@ fn end(
     let (stopped, s) = mpsc::channel();
     let (failed, f) = mpsc::channel();
     let handler = Arc::new(Heard {
+        edges: Mutex::new(edges),
         tensors: Mutex::new(tensors),
         offers: Mutex::new(offers),
         lost: Mutex::new(lost),
@@ -141,6 +152,7 @@ fn end(
         lanes,
         peers,
         ears: Ears {
+            edges: e,
             tensors: t,
             offers: o,
             lost: l,
@@ -317,6 +329,51 @@ async fn what_a_thread_holds_back_leaves_together_and_in_order() {
     for step in 1..=5 {
         assert_eq!(b.ears.tensors.recv_timeout(PATIENCE).unwrap().0, step);
     }
+}
+
+#[tokio::test(flavor = "multi_thread", worker_threads = 2)]
+async fn values_along_numbered_edges_keep_their_order_among_other_frames() {
+    let (a, b) = two(Limits::default(), true).await;
+    a.peers.open_lane(B, None).await.unwrap();
+    let push = |step: u64, edge: u32, tensor: Option<&Tensor>| {
+        a.peers.push_edge(step, B, EdgeId(edge), tensor).unwrap();
+    };
+    // Copied into the batch, beside it, and offered.
+    let small = Tensor::scalar(1.5f32);
+    let beside = Tensor::vector((0..5_000u32).collect::<Vec<_>>());
+    let large = Tensor::vector((0..100_000u32).collect::<Vec<_>>());
+    write_batch::batching(|| {
+        push(1, 0, Some(&small));
+        push(1, 1, None);
+        push(1, 2, Some(&beside));
+        push(1, 3, Some(&small));
+        a.peers.push(1, &key(A, B), Some(&small)).unwrap();
+        push(2, 0, Some(&small));
+        push(2, 1, Some(&large));
+    });
+    let mut heard = Vec::new();
+    while heard.len() < 5 {
+        let (peer, step, values) = b.ears.edges.recv_timeout(PATIENCE).unwrap();
+        assert_eq!(peer, A);
+        for (EdgeId(edge), value) in values {
+            let bytes = value.map(|v| v.buffer().unwrap().as_bytes().to_vec());
+            heard.push((step, edge, bytes));
+        }
+    }
+    let bytes = |t: &Tensor| Some(t.buffer().unwrap().as_bytes().to_vec());
+    let sent = [
+        (1, 0, bytes(&small)),
+        (1, 1, None),
+        (1, 2, bytes(&beside)),
+        (1, 3, bytes(&small)),
+        (2, 0, bytes(&small)),
+    ];
+    assert_eq!(heard, sent);
+    assert_eq!(b.ears.tensors.recv_timeout(PATIENCE).unwrap().0, 1);
+    assert_eq!(
+        taken(&b).as_slice::<u32>().unwrap(),
+        large.as_slice::<u32>().unwrap()
+    );
 }
 
 #[tokio::test(flavor = "multi_thread", worker_threads = 2)]

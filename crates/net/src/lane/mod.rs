@@ -29,15 +29,15 @@ pub(crate) use handshake::{MAGIC, greet};
 pub(crate) use lane::Lane;
 pub use reader::Taker;
 pub use table::StepState;
-pub use write_batch::flush_batch;
+pub use write_batch::{begin as begin_batch, end as end_batch, flush_batch};
 
 use crate::task::Canceller;
 use crate::{Admission, Limits};
 use affinity::Affinity;
 use downpour_cluster::ClusterSpec;
-use downpour_graph::{Result, Status};
+use downpour_graph::{EdgeId, Result, Status};
 use downpour_tensor::Tensor;
-use downpour_wire::lane::Run;
+use downpour_wire::lane::{Destination, Run};
 use driver::Driver;
 use parking_lot::Mutex;
 use pulse::Verdict;
@@ -62,7 +62,9 @@ pub trait LaneHandler: Send + Sync {
     /// A value of a step; `None` is a dead one.
     fn tensor(&self, step_id: u64, key: &str, tensor: Option<Tensor>);
     /// A value of a step that can be had.
-    fn offer(&self, step_id: u64, key: &str, offer: LaneOffer);
+    fn offer(&self, peer: &str, step_id: u64, to: &Destination, offer: LaneOffer);
+    /// Values of a step that `peer` sent along numbered edges.
+    fn edges(&self, peer: &str, step_id: u64, values: Vec<(EdgeId, Option<Tensor>)>);
     /// What a peer was to send for these steps will not come.
     fn lost(&self, peer: &str, steps: &[u64], reason: &Status);
     /// What is known here of a step.
@@ -203,6 +205,20 @@ impl Lanes {
     ) -> Result<()> {
         match self.to(peer) {
             Some(lane) => lane.push(step_id, key, tensor),
+            None => Err(lost(peer)),
+        }
+    }
+
+    /// As [`Lanes::push`], along a numbered edge.
+    pub(crate) fn push_edge(
+        &self,
+        peer: &str,
+        step_id: u64,
+        edge: EdgeId,
+        tensor: Option<&Tensor>,
+    ) -> Result<()> {
+        match self.to(peer) {
+            Some(lane) => lane.push_edge(step_id, edge, tensor),
             None => Err(lost(peer)),
         }
     }

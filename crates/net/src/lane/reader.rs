@@ -2,7 +2,7 @@
 //! the memory where they stay.
 
 use super::socket::{Moved, Socket};
-use downpour_graph::{Result, Status};
+use downpour_graph::{EdgeId, Result, Status};
 use downpour_tensor::{Buffer, BufferWriter, Tensor};
 use downpour_wire::Budget;
 use downpour_wire::lane::{self, BadFrame, HEADER, Header, Kind, Run, TensorFront};
@@ -19,6 +19,8 @@ pub(crate) enum Arrival {
     Ended(u64, Option<Status>, bool),
     Stop(u64),
     Tensor(TensorFront, Option<Tensor>),
+    /// Values of one step along numbered edges.
+    Edges(u64, Vec<(EdgeId, Option<Tensor>)>),
     /// The offer, and where its bytes are in the peer's memory.
     Offer(u64, TensorFront, u64),
     Take(u64),
@@ -172,7 +174,10 @@ impl Reader {
             let Some(payload) = there.get(HEADER..HEADER + header.len) else {
                 return Ok(());
             };
-            out.extend(arrival(header, payload).map_err(bad)?);
+            match header.kind {
+                Kind::Edge => edge(header.id, payload, out).map_err(bad)?,
+                _ => out.extend(arrival(header, payload).map_err(bad)?),
+            }
             self.start += HEADER + header.len;
         }
     }
@@ -196,7 +201,7 @@ impl Reader {
                 .finish()
                 .ok_or_else(|| broken("a tensor is not all there"))?;
             let tensor = front.with(bytes, &Budget::default());
-            let tensor = tensor.map_err(|e| Status::data_loss(format!("{}: {e}", front.key)));
+            let tensor = tensor.map_err(|e| Status::data_loss(format!("{}: {e}", front.to)));
             out.push(Arrival::Taken(taker, tensor));
         }
         Ok(())
@@ -206,6 +211,16 @@ impl Reader {
     pub(crate) fn abandon(&mut self) -> Option<Incoming> {
         self.current.take().map(|(_, incoming, _)| incoming)
     }
+}
+
+/// Adds a value to those that came just before it for the same step: they are handed over together.
+fn edge(step: u64, payload: &[u8], out: &mut Vec<Arrival>) -> Result<(), BadFrame> {
+    let value = TensorFront::parse_edge(step, payload, &Budget::default())?;
+    match out.last_mut() {
+        Some(Arrival::Edges(last, values)) if *last == step => values.push(value),
+        _ => out.push(Arrival::Edges(step, vec![value])),
+    }
+    Ok(())
 }
 
 fn arrival(header: Header, payload: &[u8]) -> Result<Option<Arrival>, BadFrame> {
@@ -224,13 +239,17 @@ fn arrival(header: Header, payload: &[u8]) -> Result<Option<Arrival>, BadFrame> 
             let (front, address) = TensorFront::parse_offer(payload, &Budget::default())?;
             Arrival::Offer(id, front, address)
         }
+        Kind::EdgeOffer => {
+            let (front, address) = TensorFront::parse_edge_offer(payload, &Budget::default())?;
+            Arrival::Offer(id, front, address)
+        }
         Kind::Take => Arrival::Take(id),
         Kind::Decline => Arrival::Decline(id),
         Kind::Ping => Arrival::Ping,
         Kind::Ask => Arrival::Ask(id),
         Kind::Told => Arrival::Told(id, header.flag),
-        // That something came is all there is to it; bytes of tensors never get here.
-        Kind::Pong | Kind::Data => return Ok(None),
+        // That something came is all there is to it; bytes and values of edges never get here.
+        Kind::Pong | Kind::Data | Kind::Edge => return Ok(None),
     }))
 }
 

@@ -12,18 +12,27 @@ thread_local! {
 
 /// Does `work`, and flushes what it queued when it is done.
 pub(crate) fn batching<T>(work: impl FnOnce() -> T) -> T {
-    let is_first = BATCHED.with_borrow_mut(|batched| match batched {
+    if !begin() {
+        return work();
+    }
+    let _end = End;
+    work()
+}
+
+/// Batches from now on; `false` if the thread does already.
+pub fn begin() -> bool {
+    BATCHED.with_borrow_mut(|batched| match batched {
         Some(_) => false,
         None => {
             *batched = Some(Vec::new());
             true
         }
-    });
-    if !is_first {
-        return work();
-    }
-    let _end = End;
-    work()
+    })
+}
+
+/// Flushes, and batches no more.
+pub fn end() {
+    send(BATCHED.with_borrow_mut(Option::take).unwrap_or_default());
 }
 
 /// Flushes also when the work panics.
@@ -31,8 +40,7 @@ struct End;
 
 impl Drop for End {
     fn drop(&mut self) {
-        let lanes = BATCHED.with_borrow_mut(Option::take);
-        send(lanes.unwrap_or_default());
+        end();
     }
 }
 

@@ -2,7 +2,7 @@
 //! transfers take turns.
 
 use super::socket::{Moved, Socket};
-use bytes::Bytes;
+use bytes::{Bytes, BytesMut};
 use downpour_wire::lane::{CHUNK, Header, Kind};
 use std::collections::VecDeque;
 use std::io;
@@ -19,6 +19,8 @@ pub(crate) struct Writer {
     leaving: VecDeque<Bytes>,
     /// Short frames.
     frames: VecDeque<Bytes>,
+    /// Short frames behind those, one after the other in one piece.
+    tail: BytesMut,
     /// Offers that were taken, and what of them has not been sent.
     transfers: VecDeque<(u64, Bytes)>,
     /// Whether the short frames have a sign of life among them.
@@ -34,10 +36,39 @@ pub(crate) struct Writer {
 impl Writer {
     /// Adds a frame, which may be in two pieces.
     pub(crate) fn frame(&mut self, front: Bytes, rest: Bytes) {
+        self.close_tail();
         self.waiting += front.len() + rest.len();
         self.frames.push_back(front);
         if !rest.is_empty() {
             self.frames.push_back(rest);
+        }
+    }
+
+    /// Adds a frame that `encode` appends to what it is given; what it returns follows in the same frame.
+    pub(crate) fn append<E>(
+        &mut self,
+        encode: impl FnOnce(&mut BytesMut) -> Result<Option<Bytes>, E>,
+    ) -> Result<(), E> {
+        let before = self.tail.len();
+        let rest = match encode(&mut self.tail) {
+            Ok(rest) => rest,
+            Err(e) => {
+                self.tail.truncate(before);
+                return Err(e);
+            }
+        };
+        self.waiting += self.tail.len() - before;
+        if let Some(rest) = rest {
+            self.close_tail();
+            self.waiting += rest.len();
+            self.frames.push_back(rest);
+        }
+        Ok(())
+    }
+
+    fn close_tail(&mut self) {
+        if !self.tail.is_empty() {
+            self.frames.push_back(self.tail.split().freeze());
         }
     }
 
@@ -49,6 +80,7 @@ impl Writer {
     /// Drops what waits.
     pub(crate) fn discard(&mut self) {
         self.frames = VecDeque::new();
+        self.tail = BytesMut::new();
         self.transfers = VecDeque::new();
         self.waiting = 0;
     }
@@ -62,7 +94,7 @@ impl Writer {
     /// How many pieces of short frames wait.
     #[cfg(test)]
     pub(crate) fn frames(&self) -> usize {
-        self.frames.len()
+        self.frames.len() + usize::from(!self.tail.is_empty())
     }
 
     /// Adds the bytes of an offer.
@@ -92,6 +124,7 @@ impl Writer {
 
     /// What goes next: all short frames, or a piece of a transfer.
     fn choose(&mut self) {
+        self.close_tail();
         std::mem::swap(&mut self.leaving, &mut self.frames);
         if !self.leaving.is_empty() {
             (self.has_pong, self.waiting) = (false, 0);

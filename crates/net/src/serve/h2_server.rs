@@ -50,7 +50,7 @@ impl From<Pieces> for Answer {
 pub(crate) const STEP_IS_OVER: &str = "downpour-step-is-over";
 
 /// The header of a task's status that says that it has lanes.
-pub const HAS_LANES: &str = "downpour-lanes";
+pub const HAS_LANES: &str = "downpour-lanes-3";
 
 type Working = Pin<Box<dyn Future<Output = Result<Answer, Status>> + Send>>;
 

@@ -157,3 +157,41 @@ fn a_merge_reads_a_reference_without_waiting_for_its_other_input() {
     );
     assert!(merged.contains("_Send(v)\n"), "{merged}");
 }
+
+#[test]
+fn edges_are_numbered_by_the_task_that_receives_them() {
+    let text = "v VariableV2 ps
+         w VariableV2 ps
+         sum Add worker v w
+         add AssignAdd ps v sum";
+    for (pushes, expected) in [
+        (
+            true,
+            "ps: 0 _Recv, 0 _Send, 1 _Send\nworker: 0 _Recv, 0 _Send, 1 _Recv",
+        ),
+        (false, "ps: \nworker: "),
+    ] {
+        let devices = [(0, "ps"), (1, "worker")].map(|(task, name)| DeviceRef {
+            name: device(name).into(),
+            incarnation: 7,
+            task,
+            pushes,
+        });
+        let mut numbers = Vec::new();
+        for part in partition(&graph(text), &devices, &mut 0).unwrap() {
+            let edges = part.graph.nodes().filter_map(|(_, node)| {
+                let number = node.attrs.int("_edge").ok()?;
+                Some(format!("{number} {}", node.op_name()))
+            });
+            let mut edges: Vec<String> = edges.collect();
+            edges.sort();
+            numbers.push(format!(
+                "{}: {}",
+                ["ps", "worker"][part.task],
+                edges.join(", ")
+            ));
+        }
+        numbers.sort();
+        assert_eq!(numbers.join("\n"), expected);
+    }
+}
