@@ -3,11 +3,9 @@
 //! `cargo run --release -p downpour-kernels --example gflops [part of a name]`
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
+use downpour_executor::{CompileEnv, KernelCache, Plan, Step};
 use downpour_graph::{AttrValue, Graph, GraphDef, NodeDef};
-use downpour_runtime::{
-    Cancellation, CompileEnv, Device, Extensions, KernelCache, MemoryBudget, Plan, Registry, Step,
-    StepEnv,
-};
+use downpour_runtime::{Cancellation, Device, Extensions, MemoryBudget, Registry, StepEnv};
 use downpour_tensor::{DType, Tensor};
 use std::sync::{Arc, mpsc};
 use std::time::Instant;

@@ -1,12 +1,12 @@
 //! Runs one op on given inputs, as the executor would: what unit tests of kernels are made of.
 
+use downpour_executor::{CompileEnv, KernelCache, Plan, SessionFunctions, Step};
 use downpour_graph::{
     ArgDef, ArgKind, AttrValue, ElementType, FunctionDef, FunctionRef, Graph, GraphDef, NodeDef,
     OpDef, Result,
 };
 use downpour_runtime::{
-    Cancellation, CompileEnv, Device, Extensions, FunctionLibrary, Inputs, KernelCache,
-    MemoryBudget, Plan, Registry, Step, StepEnv, Value,
+    Cancellation, Device, Extensions, Inputs, MemoryBudget, Registry, StepEnv, Value,
 };
 use downpour_tensor::{DType, Tensor};
 use std::sync::{Arc, LazyLock, mpsc};
@@ -83,7 +83,7 @@ pub(crate) fn start(
         others: &[],
     };
     let plan = Plan::compile(&graph, &env)?;
-    let library = FunctionLibrary::new(REGISTRY.clone(), device.clone());
+    let library = SessionFunctions::new(REGISTRY.clone(), device.clone());
     library.add(&graph);
     let mut step = StepEnv::new(1, device.clone(), cancellation);
     step.functions = Some(Arc::new(library));

@@ -1,4 +1,4 @@
-//! How much ops write whose outputs may be larger than their inputs: pure functions of shapes and, where those are sizes, of
+//! What the executor must know of ops to choose a thread and memory for them. Most of it is how much ops write whose outputs may be larger than their inputs: pure functions of shapes and, where those are sizes, of
 //! values. The executor decides by them which thread runs a kernel; what an op not named here writes is taken to be about what it reads.
 //!
 //! They see inputs that no kernel has checked: whatever makes no sense counts as nothing, because the kernel will refuse it.
@@ -8,6 +8,12 @@ use downpour_runtime::{Inputs, Registry};
 use downpour_tensor::{DType, Tensor};
 
 pub(crate) fn register(r: &mut Registry) {
+    for op in ON_INTEGERS {
+        r.add_integer_work(op);
+    }
+    for op in HANDING_ON {
+        r.add_handing_on(op);
+    }
     for op in SHAPE_FIRST {
         r.add_growth(op, |node, inputs| elements(inputs, 0) * output_size(node));
     }
@@ -247,6 +253,68 @@ fn padded(node: &Node, inputs: Inputs<'_>) -> usize {
     };
     saturated((0..input.rank()).map(size).product()) * output_size(node)
 }
+
+/// Ops that compute on integers too, and do not just make something of the size that they are given.
+const ON_INTEGERS: &[&str] = &[
+    "Add",
+    "AddN",
+    "AddV2",
+    "All",
+    "Any",
+    "ArgMax",
+    "ArgMin",
+    "Cast",
+    "ConcatV2",
+    "Equal",
+    "FloorDiv",
+    "FloorMod",
+    "Gather",
+    "GatherNd",
+    "GatherV2",
+    "Greater",
+    "GreaterEqual",
+    "Less",
+    "LessEqual",
+    "LogicalAnd",
+    "LogicalNot",
+    "LogicalOr",
+    "Max",
+    "Maximum",
+    "Mean",
+    "Min",
+    "Minimum",
+    "Mul",
+    "Neg",
+    "NotEqual",
+    "Pack",
+    "Prod",
+    "RealDiv",
+    "Select",
+    "SelectV2",
+    "Slice",
+    "Split",
+    "Square",
+    "StridedSlice",
+    "Sub",
+    "Sum",
+    "Transpose",
+    "Unique",
+    "UniqueV2",
+    "Unpack",
+    "UnsortedSegmentMax",
+    "Where",
+];
+
+/// Ops that hand on the memory of their first input.
+const HANDING_ON: &[&str] = &[
+    "ExpandDims",
+    "Identity",
+    "PreventGradient",
+    "Reshape",
+    "Snapshot",
+    "Squeeze",
+    "StopGradient",
+];
 
 #[cfg(test)]
 mod tests {

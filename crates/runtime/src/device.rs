@@ -5,16 +5,13 @@
 //! process' [`crew`]. The two are kept apart on purpose: a thread that waits for its loop must never
 //! pick up another step, which might want a lock that the waiting kernel holds.
 
+use crate::ResourceManager;
 use crate::memory::MemoryBudget;
 use crate::pool::ExecutorThreads;
-use crate::{ResourceManager, crew};
-use downpour_tensor::account::{self, Account, Holder};
-use parking_lot::Mutex;
+use downpour_tensor::account::{Account, Holder};
 use std::any::{Any, TypeId};
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::ops::Range;
-use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock};
 
 /// One CPU of one task.
@@ -96,7 +93,7 @@ impl Device {
 
     /// Runs something long. If this is one of the device's own threads, another may take its place meanwhile: long kernels of
     /// one session must not keep the short ones of others waiting.
-    pub(crate) fn at_length<T>(&self, run: impl FnOnce() -> T) -> T {
+    pub fn at_length<T>(&self, run: impl FnOnce() -> T) -> T {
         self.threads.at_length(run)
     }
 }
@@ -123,7 +120,7 @@ thread_local! {
 
 /// Whether the calling thread is one of a device's own. Any other, as one that brings an answer
 /// from the network, has duties that a long kernel would keep waiting.
-pub(crate) fn on_executor_thread() -> bool {
+pub fn on_executor_thread() -> bool {
     IS_EXECUTOR.get()
 }
 
@@ -144,7 +141,8 @@ pub fn set_before_long(act: fn()) {
     let _ = BEFORE_LONG.set(act);
 }
 
-pub(crate) fn before_long() {
+/// To be called before a kernel that takes long.
+pub fn before_long() {
     if let Some(act) = BEFORE_LONG.get() {
         act();
     }
@@ -155,123 +153,10 @@ pub(crate) fn become_executor() {
     IS_EXECUTOR.set(true);
 }
 
-/// The most grains of a part of a loop. Between parts a loop asks whether anybody still waits for it.
-const PART_GRAINS: usize = 64;
-
-/// How many parts to cut `grains` into.
-fn num_parts(grains: usize, threads: usize) -> usize {
-    grains.clamp(1, (threads * 4).max(grains / PART_GRAINS))
-}
-
-/// Splits `0..total` into ranges of at least `grain` and runs `body` on them, in parallel when
-/// there is enough to do. Ranges differ between machines, so `body` must give the same result
-/// for any split.
-pub fn parallel_for(total: usize, grain: usize, body: impl Fn(Range<usize>) + Sync) {
-    let grain = grain.max(1);
-    if total <= grain {
-        if total > 0 {
-            body(0..total);
-        }
-        return;
-    }
-    let threads = crew::num_threads();
-    let parts = num_parts(total / grain, threads);
-    if parts == 1 {
-        return body(0..total);
-    }
-    let next = AtomicUsize::new(0);
-    let work = || {
-        loop {
-            let part = next.fetch_add(1, Ordering::Relaxed);
-            if part >= parts || account::is_stopped() {
-                return;
-            }
-            body(part_start(total, part, parts)..part_start(total, part + 1, parts));
-        }
-    };
-    crew::together(threads.min(parts) - 1, &work);
-    // What was left undone is nobody's result.
-    account::stop_point();
-}
-
-/// Where a part begins. Totals may be so large that a product with the number of parts is not.
-fn part_start(total: usize, part: usize, parts: usize) -> usize {
-    (total as u128 * part as u128 / parts as u128) as usize
-}
-
-/// As [`parallel_for`], over a slice cut into rows of `row` elements: `body` gets the index of
-/// its first row and the rows themselves, to write.
-pub fn parallel_ranges<T: Send>(
-    out: &mut [T],
-    row: usize,
-    grain_rows: usize,
-    body: impl Fn(usize, &mut [T]) + Sync,
-) {
-    let row = row.max(1);
-    let rows = out.len() / row;
-    let threads = crew::num_threads();
-    let parts = num_parts(rows / grain_rows.max(1), threads);
-    if parts == 1 {
-        if !out.is_empty() {
-            body(0, out);
-        }
-        return;
-    }
-    let mut chunks = Vec::with_capacity(parts);
-    let mut rest = out;
-    for part in 0..parts {
-        let start = part_start(rows, part, parts);
-        let end = part_start(rows, part + 1, parts);
-        let (head, tail) = rest.split_at_mut((end - start) * row);
-        chunks.push(Mutex::new(Some((start, head))));
-        rest = tail;
-    }
-    let next = AtomicUsize::new(0);
-    let work = || {
-        while let Some(chunk) = chunks.get(next.fetch_add(1, Ordering::Relaxed)) {
-            if account::is_stopped() {
-                return;
-            }
-            if let Some((start, rows)) = chunk.lock().take() {
-                body(start, rows);
-            }
-        }
-    };
-    crew::together(threads.min(parts) - 1, &work);
-    account::stop_point();
-}
-
 #[cfg(test)]
 mod tests {
     use super::*;
     use downpour_tensor::{DType, Shape};
-
-    #[test]
-    fn every_index_is_visited_once() {
-        for (total, grain) in [
-            (0, 1),
-            (1, 1),
-            (7, 100),
-            (1000, 1),
-            (1001, 10),
-            (100_003, 7),
-        ] {
-            let hits: Vec<AtomicUsize> = (0..total).map(|_| AtomicUsize::new(0)).collect();
-            parallel_for(total, grain, |r| {
-                for i in r {
-                    hits[i].fetch_add(1, Ordering::Relaxed);
-                }
-            });
-            assert!(hits.iter().all(|h| h.load(Ordering::Relaxed) == 1));
-        }
-        let mut out = vec![0usize; 3 * 1001];
-        parallel_ranges(&mut out, 3, 1, |first, rows| {
-            for (i, row) in rows.chunks_mut(3).enumerate() {
-                row.fill(first + i);
-            }
-        });
-        assert!(out.chunks(3).enumerate().all(|(i, r)| r == [i; 3]));
-    }
 
     #[test]
     fn a_panicking_job_leaves_its_thread_alive() {

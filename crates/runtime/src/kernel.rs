@@ -3,10 +3,8 @@
 //! A kernel object is built once per node (per session for stateful ops) and then run by many
 //! steps at once, so it is `Sync` and keeps state only behind locks.
 
-use crate::executor::{Completion, StepEnv, StepShared};
-use crate::plan::Plan;
-use crate::{Callee, Caller, Device, Resource, Variable};
-use downpour_graph::{Attrs, Code, FunctionRef, Node, Result, Status};
+use crate::{AsyncOp, Callee, Device, Resource, StepEnv, Variable};
+use downpour_graph::{Attrs, FunctionRef, Node, Result, Status};
 use downpour_tensor::{DType, Element, PartialShape, ResourceHandle, Shape, Tensor};
 use smallvec::SmallVec;
 use std::sync::Arc;
@@ -22,7 +20,7 @@ pub enum Value {
 
 /// A node's inputs before it runs.
 #[derive(Clone, Copy)]
-pub struct Inputs<'a>(pub(crate) &'a [Option<Value>]);
+pub struct Inputs<'a>(&'a [Option<Value>]);
 
 impl<'a> Inputs<'a> {
     /// These values.
@@ -39,7 +37,8 @@ impl<'a> Inputs<'a> {
     }
 }
 
-pub(crate) type Outputs = SmallVec<[Option<Value>; 2]>;
+/// What a node has made; a missing one is dead.
+pub type Outputs = SmallVec<[Option<Value>; 2]>;
 
 /// A kernel that computes without waiting.
 pub trait Kernel: Send + Sync {
@@ -104,10 +103,15 @@ pub struct KernelBuilder<'a> {
     pub node: &'a Arc<Node>,
     /// The device that will run it.
     pub device: &'a Arc<Device>,
-    pub(crate) site: &'a str,
+    site: &'a str,
 }
 
-impl KernelBuilder<'_> {
+impl<'a> KernelBuilder<'a> {
+    /// To build the kernel of `node`, which is in the function body called `site`; empty in a graph.
+    pub fn new(node: &'a Arc<Node>, device: &'a Arc<Device>, site: &'a str) -> KernelBuilder<'a> {
+        KernelBuilder { node, device, site }
+    }
+
     /// The node's attributes.
     pub fn attrs(&self) -> &Attrs {
         &self.node.attrs
@@ -202,7 +206,7 @@ fn is_container_name(name: &str) -> bool {
         .all(|(i, b)| plain(b) || (i > 0 && matches!(b, b'-' | b'/')))
 }
 
-fn no_such(what: &str, i: usize, node: &str) -> Status {
+pub(crate) fn no_such(what: &str, i: usize, node: &str) -> Status {
     Status::internal(format!("{what} {i} of node {node} does not exist"))
 }
 
@@ -233,11 +237,12 @@ pub struct NodeInfo {
     pub input_names: Vec<String>,
     /// Whether its kernel may be given up half-way: it changes nothing but its outputs, and perhaps a generator of random
     /// numbers.
-    pub(crate) can_stop: bool,
+    pub can_stop: bool,
 }
 
 impl NodeInfo {
-    pub(crate) fn new(node: &Arc<Node>, input_names: Vec<String>) -> NodeInfo {
+    /// Of a node whose inputs are called so.
+    pub fn new(node: &Arc<Node>, input_names: Vec<String>) -> NodeInfo {
         let is_state = |(dtype, is_ref): &(DType, bool)| *is_ref || *dtype == DType::Resource;
         NodeInfo {
             name: node.name.clone(),
@@ -251,14 +256,37 @@ impl NodeInfo {
 
 /// One run of a kernel.
 pub struct OpContext<'a> {
-    pub(crate) env: &'a Arc<StepEnv>,
-    pub(crate) info: &'a NodeInfo,
-    pub(crate) inputs: &'a mut [Option<Value>],
-    pub(crate) outputs: &'a mut [Option<Value>],
-    pub(crate) frame_iter: (u64, u64),
+    env: &'a Arc<StepEnv>,
+    info: &'a NodeInfo,
+    inputs: &'a mut [Option<Value>],
+    outputs: &'a mut [Option<Value>],
+    frame_iter: (u64, u64),
 }
 
 impl<'a> OpContext<'a> {
+    /// A run of the node `info` on these inputs, with these places for its outputs.
+    #[inline]
+    pub fn new(
+        env: &'a Arc<StepEnv>,
+        info: &'a NodeInfo,
+        inputs: &'a mut [Option<Value>],
+        outputs: &'a mut [Option<Value>],
+        frame_iter: (u64, u64),
+    ) -> OpContext<'a> {
+        OpContext {
+            env,
+            info,
+            inputs,
+            outputs,
+            frame_iter,
+        }
+    }
+
+    /// The inputs and outputs where they lie, for a kernel that is made of several.
+    pub fn values(&mut self) -> (&mut [Option<Value>], &mut [Option<Value>]) {
+        (self.inputs, self.outputs)
+    }
+
     /// The step.
     pub fn env(&self) -> &'a Arc<StepEnv> {
         self.env
@@ -378,115 +406,6 @@ impl<'a> OpContext<'a> {
     pub fn vec<T: Element>(&self, shape: &Shape) -> Result<Vec<T>> {
         self.check_alloc(T::DTYPE, shape)?;
         Ok(Vec::with_capacity(shape.num_elements()))
-    }
-}
-
-/// One run of a waiting kernel. Dropping it without an outcome fails the op rather than hang it.
-pub struct AsyncOp {
-    /// Whether its step had nothing else to do when it began.
-    pub(crate) alone: bool,
-    pub(crate) step: Option<Arc<StepShared>>,
-    pub(crate) plan: Arc<Plan>,
-    pub(crate) tag: crate::executor::Tagged,
-    pub(crate) frame_iter: (u64, u64),
-    /// The inputs; take what is needed.
-    pub inputs: SmallVec<[Option<Value>; 4]>,
-}
-
-impl AsyncOp {
-    /// The step.
-    pub fn env(&self) -> &Arc<StepEnv> {
-        self.step
-            .as_ref()
-            .expect("an op has its step until it is finished")
-            .env_of(&self.plan.nodes[self.tag.node as usize])
-    }
-
-    /// Calls functions in the name of this op; refused when calls are nested too deep.
-    pub fn caller(&self) -> Result<Arc<Caller>> {
-        Caller::new(self, self.alone)
-    }
-
-    /// As [`AsyncOp::caller`], for calls on the task's device called `device`; `None` if it has none of that name.
-    pub fn caller_on(&self, device: &str) -> Option<Result<Arc<Caller>>> {
-        let siblings = self.env().siblings.as_ref()?;
-        let (device, functions) = siblings.iter().find(|(d, _)| d.name == device)?;
-        Some(Caller::on(self, self.alone, device, Some(functions)))
-    }
-
-    /// The node.
-    pub fn info(&self) -> &NodeInfo {
-        &self.plan.nodes[self.tag.node as usize].info
-    }
-
-    /// `(frame id, iteration)` of this run; `(0, 0)` outside loops.
-    pub fn frame_iter(&self) -> (u64, u64) {
-        self.frame_iter
-    }
-
-    /// Input `i`.
-    pub fn input(&self, i: usize) -> Result<&Tensor> {
-        match self.inputs.get(i) {
-            Some(Some(Value::Tensor(t))) => Ok(t),
-            _ => Err(no_such("input", i, &self.info().name)),
-        }
-    }
-
-    /// Input `i` by value.
-    pub fn take(&mut self, i: usize) -> Result<Tensor> {
-        match self.inputs.get_mut(i).and_then(Option::take) {
-            Some(Value::Tensor(t)) => Ok(t),
-            _ => Err(no_such("input", i, &self.info().name)),
-        }
-    }
-
-    /// The variable behind the reference input `i`.
-    pub fn input_ref(&self, i: usize) -> Result<Arc<Variable>> {
-        match self.inputs.get(i) {
-            Some(Some(Value::Ref(v))) => Ok(v.clone()),
-            _ => Err(no_such("reference input", i, &self.info().name)),
-        }
-    }
-
-    /// The resource of type `R` that the handle in input `i` names.
-    pub fn lookup<R: Resource>(&self, i: usize) -> Result<Arc<R>> {
-        let handle = self.input(i)?.as_resources()?;
-        let handle = handle.first().ok_or_else(|| {
-            Status::invalid_argument(format!("input {i} holds no resource handle"))
-        })?;
-        self.env()
-            .device
-            .resources
-            .lookup(&handle.container, &handle.name)
-    }
-
-    /// Ends the op with these outputs.
-    pub fn finish(self, outcome: Result<Vec<Tensor>>) {
-        self.finish_values(
-            outcome.map(|o| o.into_iter().map(|t| Some(Value::Tensor(t))).collect()),
-        );
-    }
-
-    /// Ends the op; a missing output is dead.
-    pub fn finish_values(mut self, outcome: Result<SmallVec<[Option<Value>; 2]>>) {
-        if let Some(step) = self.step.take() {
-            step.complete(Completion {
-                tag: self.tag,
-                outcome,
-            });
-        }
-    }
-}
-
-impl Drop for AsyncOp {
-    fn drop(&mut self) {
-        if let Some(step) = self.step.take() {
-            let lost = Status::new(Code::Internal, "the op was dropped before it finished");
-            step.complete(Completion {
-                tag: self.tag,
-                outcome: Err(lost),
-            });
-        }
     }
 }
 

@@ -1,10 +1,11 @@
 //! Which kernel runs which op for which element types.
 
-use crate::fuse::{Arithmetic, Finder};
+use crate::arithmetic::Arithmetic;
 use crate::kernel::{Built, Inputs, KernelBuilder};
+use crate::shortcut::Finder;
 use downpour_graph::{Node, Result, Status};
 use downpour_tensor::DType;
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::fmt::Write as _;
 
 /// Makes a kernel object for one node.
@@ -21,7 +22,7 @@ pub struct Registration {
     /// For each constrained `type` attribute, the types the kernel takes.
     pub types: Vec<(&'static str, &'static [DType])>,
     /// Builds the kernel.
-    pub(crate) factory: Factory,
+    pub factory: Factory,
 }
 
 /// All kernels of a process.
@@ -31,6 +32,8 @@ pub struct Registry {
     arithmetic: HashMap<&'static str, Arithmetic>,
     shortcuts: HashMap<&'static str, Finder>,
     growths: HashMap<&'static str, Growth>,
+    integer_work: HashSet<&'static str>,
+    handing_on: HashSet<&'static str>,
 }
 
 impl Registry {
@@ -88,12 +91,35 @@ impl Registry {
         self.growths.get(op).copied()
     }
 
+    /// Says that an op computes on integers too: they are not merely the sizes of what it makes.
+    pub fn add_integer_work(&mut self, op: &'static str) {
+        debug_assert!(downpour_graph::find_op(op).is_some(), "no such op: {op}");
+        self.integer_work.insert(op);
+    }
+
+    /// Whether an op's work follows from the size of its inputs even where they are integers.
+    pub fn computes_on_integers(&self, op: &str) -> bool {
+        self.integer_work.contains(op)
+    }
+
+    /// Says that an op's output is its first input's memory.
+    pub fn add_handing_on(&mut self, op: &'static str) {
+        debug_assert!(downpour_graph::find_op(op).is_some(), "no such op: {op}");
+        self.handing_on.insert(op);
+    }
+
+    /// Whether an op hands on the memory of its first input.
+    pub fn hands_on_memory(&self, op: &str) -> bool {
+        self.handing_on.contains(op)
+    }
+
     /// Lets a node take over nodes before it: see [`crate::Shortcut`].
     pub fn add_shortcut(&mut self, op: &'static str, finder: Finder) {
         self.shortcuts.insert(op, finder);
     }
 
-    pub(crate) fn shortcut(&self, op: &str) -> Option<Finder> {
+    /// What an op may take over, if it said so.
+    pub fn shortcut(&self, op: &str) -> Option<Finder> {
         self.shortcuts.get(op).copied()
     }
 

@@ -40,11 +40,13 @@ impl Trace {
         }
     }
 
-    pub(crate) fn now(&self) -> i64 {
+    /// The time by the trace's clock.
+    pub fn now(&self) -> i64 {
         (self.clock)()
     }
 
-    pub(crate) fn record(&self, node: NodeTrace) {
+    /// Notes one run.
+    pub fn record(&self, node: NodeTrace) {
         self.nodes.lock().push(node);
     }
 

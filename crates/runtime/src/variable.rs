@@ -3,7 +3,7 @@
 //! count); a writer changes it in place when no snapshot is out, else on a fresh buffer, so a
 //! reader never sees a torn value.
 
-use crate::executor::StepEnv;
+use crate::StepEnv;
 use crate::history::{History, StalenessFacts};
 use crate::memory::Held;
 use crate::resource::Resource;

@@ -2,9 +2,10 @@
 
 use crate::lifecycle::{Event, RunId};
 use crate::worker::{Begun, Life, Worker};
+use downpour_executor::Step;
 use downpour_graph::{Result, Status};
 use downpour_net::PartialStep;
-use downpour_runtime::{Delivery, Rendezvous, Step};
+use downpour_runtime::{Delivery, Rendezvous};
 use downpour_tensor::Tensor;
 use parking_lot::Mutex;
 use std::sync::Arc;

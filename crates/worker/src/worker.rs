@@ -9,14 +9,14 @@ use crate::roll::{Attendance, Roll};
 use crate::rpc_log::RpcLog;
 use crate::stats::device_stats;
 use crate::writers::Writers;
+use downpour_executor::{CompileEnv, KernelCache, Plan, SessionFunctions, Step};
 use downpour_graph::{Graph, Result, Status};
 use downpour_net::{
     Canceller, ClusterSpec, Done, GraphOptions, Limits, LocalTask, NewSession, PartialStep, Peers,
     Reply, StepCounter, StepEnd, StepStart, StepState, Task, ready, task_name,
 };
 use downpour_runtime::{
-    Cancellation, CompileEnv, Device, FunctionLibrary, KernelCache, Plan, Registry, Rendezvous,
-    Siblings, Staleness, Step, StepEnv, Trace,
+    Cancellation, Device, Registry, Rendezvous, Siblings, Staleness, StepEnv, Trace,
 };
 use downpour_tensor::Tensor;
 use downpour_tensor::account::{Account, Holder};
@@ -141,7 +141,8 @@ pub(crate) struct WorkerSession {
     siblings: Option<Siblings>,
     remote: Arc<PeerSource>,
     kernels: KernelCache,
-    functions: Arc<FunctionLibrary>,
+    /// The functions of each device, of its own first.
+    functions: Vec<Arc<SessionFunctions>>,
     /// Counts how stale its updates are.
     writer: Arc<Staleness>,
     /// What it holds.
@@ -163,7 +164,7 @@ impl Begun {
     pub(crate) fn env(&self, step_id: u64, trace: impl Fn() -> Option<Arc<Trace>>) -> StepEnv {
         let cancellation = self.cancellation.clone();
         let mut env = StepEnv::new(step_id, self.session.device.clone(), cancellation);
-        env.functions = Some(self.session.functions.clone());
+        env.functions = self.session.functions.first().map(|f| f.clone() as _);
         env.remote = Some(self.session.remote.clone());
         env.writer = Some(self.session.writer.clone());
         env.session = self.session.account.clone();
@@ -328,14 +329,13 @@ impl Worker {
             log: (self.log.clone(), config.clock),
         });
         let library = |device: &Arc<Device>| {
-            let functions = FunctionLibrary::new(config.registry.clone(), device.clone());
-            (
-                device.clone(),
-                Arc::new(functions.with_remote(remote.clone())),
-            )
+            let functions = SessionFunctions::new(config.registry.clone(), device.clone());
+            Arc::new(functions.with_remote(remote.clone()))
         };
-        let siblings: Siblings = devices.iter().map(library).collect();
-        let (device, functions) = siblings.first().cloned().ok_or_else(lost)?;
+        let functions: Vec<_> = devices.iter().map(library).collect();
+        let each = devices.iter().zip(&functions);
+        let siblings: Siblings = each.map(|(d, f)| (d.clone(), f.clone() as _)).collect();
+        let device = devices.first().cloned().ok_or_else(lost)?;
         let holder = Holder::Session(session.handle.clone());
         let made = WorkerSession {
             account: device.account.below(holder, device.memory.session),
@@ -377,8 +377,7 @@ impl Worker {
             site: "",
             others: &session.others,
         };
-        session.functions.add(graph);
-        for (_, functions) in session.siblings.iter().flat_map(|s| s.iter()) {
+        for functions in &session.functions {
             functions.add(graph);
         }
         let compiled = Event::Compiled {

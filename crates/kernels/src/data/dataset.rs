@@ -135,7 +135,7 @@ pub(super) struct Place {
     /// optimizes the pipelines of iterators, not those that functions make inside of them.
     pub(super) optimize: bool,
     /// Functions with state of their own, one of each for a whole iterator.
-    functions: Arc<OnceLock<Arc<FunctionLibrary>>>,
+    functions: Arc<OnceLock<Arc<dyn FunctionLibrary>>>,
     depth: u32,
 }
 
@@ -154,8 +154,8 @@ impl Place {
 
     /// The library in which this iterator's functions have their state: made out of `library` at
     /// the first need.
-    pub(super) fn functions(&self, library: &FunctionLibrary) -> &Arc<FunctionLibrary> {
-        self.functions.get_or_init(|| Arc::new(library.apart()))
+    pub(super) fn functions(&self, library: &dyn FunctionLibrary) -> &Arc<dyn FunctionLibrary> {
+        self.functions.get_or_init(|| library.apart())
     }
 
     /// The place of a dataset that a function made for element `i` of the walk here.
@@ -202,7 +202,7 @@ impl From<(&'static str, &'static str)> for Kind {
 pub(super) struct Origin {
     pub(super) node: Arc<Node>,
     pub(super) inputs: Vec<Tensor>,
-    pub(super) functions: Option<Arc<FunctionLibrary>>,
+    pub(super) functions: Option<Arc<dyn FunctionLibrary>>,
 }
 
 /// A dataset.

@@ -43,7 +43,7 @@ impl Captured {
     /// started anew draws the same random numbers.
     pub(super) fn at(&self, place: &Place) -> Result<Fun> {
         let handle = if self.handle.is_stateful() {
-            let library = place.functions(self.handle.library());
+            let library = place.functions(&**self.handle.library());
             let captured = self.handle.captured().clone();
             self.callee.handle_in(library, &place.device, captured)?
         } else {

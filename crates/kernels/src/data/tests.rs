@@ -3,10 +3,9 @@
 use super::dataset::{Dataset, Got, Iter, Place};
 use super::task::{Turnstile, spawn, yield_now};
 use crate::testing::{device, node, run_op};
+use downpour_executor::{CompileEnv, KernelCache, Plan, Step};
 use downpour_graph::{AttrList, AttrValue, Code, Graph, GraphDef, Result, Status};
-use downpour_runtime::{
-    Cancellation, CompileEnv, Device, KernelCache, Plan, Registry, Step, StepEnv,
-};
+use downpour_runtime::{Cancellation, Device, Registry, StepEnv};
 use downpour_tensor::{DType, PartialShape, Tensor};
 use std::future::Future;
 use std::sync::{Arc, mpsc};

@@ -36,7 +36,7 @@ fn call(b: &KernelBuilder<'_>) -> Result<Built> {
 fn partitioned_call(mut op: AsyncOp, callee: &Callee, caller: &Arc<Caller>) {
     let given = op.inputs.len();
     let args = caller.function(callee).and_then(|f| {
-        let wanted = f.arg_types().len();
+        let wanted = f.arg_types.len();
         if wanted != given {
             return Err(Status::invalid_argument(format!(
                 "InstantiateOptions.input_devices must have the same length as the number of arguments: input_devices length = {given} number of arguments = {wanted}"

@@ -77,23 +77,46 @@ pub(crate) trait Loop {
 #[inline]
 pub(crate) fn dispatch<L: Loop>(l: L) -> L::Out {
     #[cfg(target_arch = "x86_64")]
-    {
-        use std::arch::is_x86_feature_detected as has;
-        if has!("avx512f")
-            && has!("avx512vl")
-            && has!("avx512bw")
-            && has!("avx512dq")
-            && has!("fma")
-        {
-            // SAFETY: the machine has these instructions.
-            return unsafe { wide(l) };
-        }
-        if has!("avx2") && has!("fma") {
-            // SAFETY: the machine has these instructions.
-            return unsafe { middle(l) };
-        }
+    match level() {
+        // SAFETY: the machine has these instructions.
+        AVX512 => return unsafe { wide(l) },
+        // SAFETY: the machine has these instructions.
+        AVX2 => return unsafe { middle(l) },
+        _ => {}
     }
     l.run::<Plain>()
+}
+
+#[cfg(target_arch = "x86_64")]
+const PLAIN: u8 = 1;
+#[cfg(target_arch = "x86_64")]
+const AVX2: u8 = 2;
+#[cfg(target_arch = "x86_64")]
+const AVX512: u8 = 3;
+
+/// What the machine has. Asked for once a loop, also where a loop is a single row of a table, so the answer is kept.
+#[cfg(target_arch = "x86_64")]
+#[inline]
+fn level() -> u8 {
+    use std::sync::atomic::{AtomicU8, Ordering};
+    static LEVEL: AtomicU8 = AtomicU8::new(0);
+    #[cold]
+    fn detect() -> u8 {
+        use std::arch::is_x86_feature_detected as has;
+        let avx2 = has!("avx2") && has!("fma");
+        let avx512 = has!("avx512f") && has!("avx512vl") && has!("avx512bw") && has!("avx512dq");
+        let found = match (avx2, avx512) {
+            (true, true) => AVX512,
+            (true, false) => AVX2,
+            _ => PLAIN,
+        };
+        LEVEL.store(found, Ordering::Relaxed);
+        found
+    }
+    match LEVEL.load(Ordering::Relaxed) {
+        0 => detect(),
+        known => known,
+    }
 }
 
 #[cfg(target_arch = "x86_64")]

@@ -3,8 +3,7 @@
 
 use super::elementwise::GRAIN;
 use super::reducers::{
-    All, Any, HalfSquares, Max, Mean, Min, Norm, Prod, Reducer, STRETCH, Sum, rows, run, stretch,
-    tree,
+    All, Any, Fold, HalfSquares, Max, Mean, Min, Norm, Prod, Reducer, STRETCH, Sum, rows, run, tree,
 };
 use crate::args;
 use crate::types::{FLOATS, INDEX, NUMBERS, REALS};
@@ -195,22 +194,33 @@ impl Walk {
 }
 
 fn reduce<T: Element, R: Reducer<T>>(r: R) -> Kernel {
-    Box::new(move |ctx, x, plan| {
-        let buffer = x
-            .buffer()
-            .and_then(Buffer::as_slice::<T>)
-            .ok_or_else(|| Status::internal("the input is not plain"))?;
-        ctx.check_alloc(x.dtype(), &plan.shape)?;
-        let out = fold(r, buffer, plan);
-        Ok(Tensor::from_buffer(
-            x.dtype(),
-            plan.shape.clone(),
-            Buffer::from_vec(out),
-        )?)
-    })
+    Box::new(move |ctx, x, plan| reduced::<T, R::Acc>(&r, ctx, x, plan))
 }
 
-fn fold<T: Element, R: Reducer<T>>(r: R, xs: &[T], plan: &Reduction) -> Vec<T> {
+fn reduced<T: Element, A: Copy + Send + Sync>(
+    r: &dyn Fold<T, A>,
+    ctx: &OpContext<'_>,
+    x: &Tensor,
+    plan: &Reduction,
+) -> Result<Tensor> {
+    let buffer = x
+        .buffer()
+        .and_then(Buffer::as_slice::<T>)
+        .ok_or_else(|| Status::internal("the input is not plain"))?;
+    ctx.check_alloc(x.dtype(), &plan.shape)?;
+    let out = fold(r, buffer, plan);
+    Ok(Tensor::from_buffer(
+        x.dtype(),
+        plan.shape.clone(),
+        Buffer::from_vec(out),
+    )?)
+}
+
+fn fold<T: Element, A: Copy + Send + Sync>(
+    r: &dyn Fold<T, A>,
+    xs: &[T],
+    plan: &Reduction,
+) -> Vec<T> {
     let outputs = plan.shape.num_elements();
     if outputs == 0 {
         return Vec::new();
@@ -229,10 +239,7 @@ fn fold<T: Element, R: Reducer<T>>(r: R, xs: &[T], plan: &Reduction) -> Vec<T> {
     }
     match plan.dims.last() {
         // Nothing to fold, or single elements: every element by itself.
-        None | Some((_, false)) if folded.0.is_empty() => xs
-            .iter()
-            .map(|&x| r.finish(r.add(r.zero(), x), 1))
-            .collect(),
+        None | Some((_, false)) if folded.0.is_empty() => r.each(xs),
         Some((n, true)) => {
             folded.0.pop();
             fold_runs(r, xs, *n, &kept, &folded, count)
@@ -246,8 +253,8 @@ fn fold<T: Element, R: Reducer<T>>(r: R, xs: &[T], plan: &Reduction) -> Vec<T> {
 }
 
 /// The innermost dimension, of `n` elements, is folded.
-fn fold_runs<T: Element, R: Reducer<T>>(
-    r: R,
+fn fold_runs<T: Element, A: Copy + Send + Sync>(
+    r: &dyn Fold<T, A>,
     xs: &[T],
     n: usize,
     kept: &Walk,
@@ -263,7 +270,7 @@ fn fold_runs<T: Element, R: Reducer<T>>(
             for (i, part) in parts.iter_mut().enumerate() {
                 let (output, piece) = ((first + i) / per_run, (first + i) % per_run);
                 let run = &xs[kept.offset(output)..][..n];
-                *part = stretch(r, &run[piece * STRETCH..n.min((piece + 1) * STRETCH)]);
+                *part = r.stretch(&run[piece * STRETCH..n.min((piece + 1) * STRETCH)]);
             }
         });
         return parts
@@ -287,8 +294,8 @@ fn fold_runs<T: Element, R: Reducer<T>>(
 }
 
 /// The innermost dimension, of `n` elements, is kept; the one before it is folded.
-fn fold_rows<T: Element, R: Reducer<T>>(
-    r: R,
+fn fold_rows<T: Element, A: Copy + Send + Sync>(
+    r: &dyn Fold<T, A>,
     xs: &[T],
     n: usize,
     kept: &Walk,
@@ -329,15 +336,11 @@ fn fold_rows<T: Element, R: Reducer<T>>(
                 );
             }
         });
+        let mut sum = vec![r.zero(); n];
         for (out, accs) in out.chunks_mut(n).zip(accs.chunks(n * parts * per_part)) {
-            for (j, out) in out.iter_mut().enumerate() {
-                let acc = accs
-                    .iter()
-                    .skip(j)
-                    .step_by(n)
-                    .fold(r.zero(), |a, &b| r.merge(a, b));
-                *out = r.finish(acc, count);
-            }
+            sum.fill(r.zero());
+            accs.chunks(n).for_each(|acc| r.merge_rows(&mut sum, acc));
+            r.finish_row(out, &sum, count);
         }
     } else {
         parallel_ranges(&mut out, n, GRAIN.div_ceil(count * n), |first, out| {
@@ -351,8 +354,8 @@ fn fold_rows<T: Element, R: Reducer<T>>(
 }
 
 /// Folds `height` rows, `stride` apart, of each part into `out`.
-fn fold_block<T: Element, R: Reducer<T>>(
-    r: R,
+fn fold_block<T: Element, A: Copy + Send + Sync>(
+    r: &dyn Fold<T, A>,
     xs: &[T],
     out: &mut [T],
     (height, stride): (usize, usize),
@@ -366,9 +369,7 @@ fn fold_block<T: Element, R: Reducer<T>>(
         let end = base + (height - 1) * stride + out.len();
         rows(r, &mut acc, &xs[base..end], stride);
     }
-    for (out, &acc) in out.iter_mut().zip(&acc) {
-        *out = r.finish(acc, count);
-    }
+    r.finish_row(out, &acc, count);
 }
 
 #[cfg(test)]

@@ -59,26 +59,91 @@ impl<T: Copy, R: Reducer<T>> Loop for Run<'_, T, R> {
     }
 }
 
-/// Folds at most [`STRETCH`] elements.
-pub(crate) fn stretch<T: Copy, R: Reducer<T>>(r: R, xs: &[T]) -> R::Acc {
-    if R::VECTOR {
-        dispatch(Run(xs, r))
-    } else {
-        Run(xs, r).run::<Plain>()
+/// A [`Reducer`] behind a pointer, by whole runs and rows: what leads to these loops is compiled once for a type of
+/// elements and of partial results, not once for each reducer.
+pub(crate) trait Fold<T, A>: Sync {
+    /// The neutral element.
+    fn zero(&self) -> A;
+    /// Folds at most [`STRETCH`] elements.
+    fn stretch(&self, xs: &[T]) -> A;
+    /// Folds at most [`ROWS_AT_ONCE`] rows of `acc.len()` elements, `stride` apart, into `acc`.
+    fn some_rows(&self, acc: &mut [A], xs: &[T], stride: usize);
+    /// Two partial results.
+    fn merge(&self, a: A, b: A) -> A;
+    /// Partial results of as many outputs as there are.
+    fn merge_rows(&self, acc: &mut [A], more: &[A]);
+    /// The result over `count` elements.
+    fn finish(&self, acc: A, count: usize) -> T;
+    /// The results of a row.
+    fn finish_row(&self, out: &mut [T], acc: &[A], count: usize);
+    /// The results of single elements.
+    fn each(&self, xs: &[T]) -> Vec<T>;
+}
+
+impl<T: Copy, R: Reducer<T>> Fold<T, R::Acc> for R {
+    fn zero(&self) -> R::Acc {
+        Reducer::zero(*self)
+    }
+
+    fn stretch(&self, xs: &[T]) -> R::Acc {
+        if R::VECTOR {
+            dispatch(Run(xs, *self))
+        } else {
+            Run(xs, *self).run::<Plain>()
+        }
+    }
+
+    fn some_rows(&self, acc: &mut [R::Acc], xs: &[T], stride: usize) {
+        let r = *self;
+        let rows = Rows { r, acc, xs, stride };
+        if R::VECTOR {
+            dispatch(rows)
+        } else {
+            rows.run::<Plain>()
+        }
+    }
+
+    fn merge(&self, a: R::Acc, b: R::Acc) -> R::Acc {
+        Reducer::merge(*self, a, b)
+    }
+
+    fn merge_rows(&self, acc: &mut [R::Acc], more: &[R::Acc]) {
+        for (acc, &more) in acc.iter_mut().zip(more) {
+            *acc = Reducer::merge(*self, *acc, more);
+        }
+    }
+
+    fn finish(&self, acc: R::Acc, count: usize) -> T {
+        Reducer::finish(*self, acc, count)
+    }
+
+    fn finish_row(&self, out: &mut [T], acc: &[R::Acc], count: usize) {
+        for (out, &acc) in out.iter_mut().zip(acc) {
+            *out = Reducer::finish(*self, acc, count);
+        }
+    }
+
+    fn each(&self, xs: &[T]) -> Vec<T> {
+        let mut out = Vec::with_capacity(xs.len());
+        for &x in xs {
+            let acc = self.add(Reducer::zero(*self), x);
+            out.push(Reducer::finish(*self, acc, 1));
+        }
+        out
     }
 }
 
 /// Folds a run of any length.
-pub(crate) fn run<T: Copy, R: Reducer<T>>(r: R, xs: &[T]) -> R::Acc {
+pub(crate) fn run<T, A: Copy>(r: &dyn Fold<T, A>, xs: &[T]) -> A {
     if xs.len() <= STRETCH {
-        return stretch(r, xs);
+        return r.stretch(xs);
     }
-    let parts: Vec<R::Acc> = xs.chunks(STRETCH).map(|c| stretch(r, c)).collect();
+    let parts: Vec<A> = xs.chunks(STRETCH).map(|c| r.stretch(c)).collect();
     tree(r, &parts)
 }
 
 /// Folds partial results pairwise.
-pub(crate) fn tree<T, R: Reducer<T>>(r: R, parts: &[R::Acc]) -> R::Acc {
+pub(crate) fn tree<T, A: Copy>(r: &dyn Fold<T, A>, parts: &[A]) -> A {
     match parts {
         [] => r.zero(),
         [one] => *one,
@@ -131,25 +196,15 @@ const ROWS_AT_ONCE: usize = 256;
 
 /// Folds rows of `acc.len()` elements, `stride` apart, into `acc`. `xs` starts with the first row
 /// and ends with the last.
-pub(crate) fn rows<T: Copy, R: Reducer<T>>(r: R, acc: &mut [R::Acc], xs: &[T], stride: usize) {
-    let once = |acc: &mut [R::Acc], xs: &[T]| {
-        let l = Rows { r, acc, xs, stride };
-        if R::VECTOR {
-            dispatch(l)
-        } else {
-            l.run::<Plain>()
-        }
-    };
+pub(crate) fn rows<T, A: Copy>(r: &dyn Fold<T, A>, acc: &mut [A], xs: &[T], stride: usize) {
     if xs.len() <= ROWS_AT_ONCE * stride {
-        return once(acc, xs);
+        return r.some_rows(acc, xs, stride);
     }
     let mut part = vec![r.zero(); acc.len()];
     for xs in xs.chunks(ROWS_AT_ONCE * stride) {
         part.fill(r.zero());
-        once(&mut part, xs);
-        for (acc, &part) in acc.iter_mut().zip(&part) {
-            *acc = r.merge(*acc, part);
-        }
+        r.some_rows(&mut part, xs, stride);
+        r.merge_rows(acc, &part);
     }
 }
 
@@ -308,10 +363,10 @@ mod tests {
     fn long_sums_keep_their_digits() {
         let xs = vec![0.1f32; 1_000_003];
         let want = f64::from(0.1f32) * 1_000_003.0;
-        let got = f64::from(Reducer::<f32>::finish(Sum, run(Sum, &xs), xs.len()));
+        let got = f64::from(Reducer::<f32>::finish(Sum, run(&Sum, &xs), xs.len()));
         assert!((got - want).abs() < 1e-6 * want, "{got} {want}");
         let mut acc = [0.0f32; 3];
-        rows(Sum, &mut acc, &xs[..999_999], 3);
+        rows(&Sum, &mut acc, &xs[..999_999], 3);
         let want = want / 1_000_003.0 * 333_333.0;
         assert!(
             acc.iter()
@@ -324,12 +379,12 @@ mod tests {
     fn every_element_counts_once_whatever_the_length() {
         for n in (0..300).chain([STRETCH - 1, STRETCH, STRETCH + 1, 3 * STRETCH + 7]) {
             let xs: Vec<i64> = (0..n as i64).collect();
-            assert_eq!(run(Sum, &xs), (n * n.saturating_sub(1) / 2) as i64, "{n}");
+            assert_eq!(run(&Sum, &xs), (n * n.saturating_sub(1) / 2) as i64, "{n}");
         }
         for (count, n, stride) in [(1, 3, 3), (3, 1, 4), (4, 5, 5), (1025, 2, 3), (7, 3, 10)] {
             let xs: Vec<i64> = (0..((count - 1) * stride + n) as i64).collect();
             let mut acc = vec![0i64; n];
-            rows(Sum, &mut acc, &xs, stride);
+            rows(&Sum, &mut acc, &xs, stride);
             for (i, &got) in acc.iter().enumerate() {
                 let want: i64 = (0..count).map(|row| (row * stride + i) as i64).sum();
                 assert_eq!(got, want, "{count} {n} {stride}");
@@ -343,7 +398,7 @@ mod tests {
             for at in [0, n / 2, n - 1] {
                 let mut xs = vec![1.0f32; n];
                 xs[at] = f32::NAN;
-                assert!(run(Max, &xs).is_nan() && run(Min, &xs).is_nan());
+                assert!(run(&Max, &xs).is_nan() && run(&Min, &xs).is_nan());
             }
         }
     }

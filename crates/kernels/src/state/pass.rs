@@ -5,7 +5,7 @@
 //! do not overlap, so that it vectorises them; those over floats are compiled for wide registers.
 
 use super::number::Number;
-use crate::math::isa::{Isa, Loop, Plain, dispatch, prefetch_run};
+use crate::math::isa::{Isa, Loop, dispatch, prefetch_run};
 use downpour_runtime::{num_threads, parallel_for};
 use downpour_tensor::{DType, Element};
 use parking_lot::Mutex;
@@ -14,7 +14,7 @@ use parking_lot::Mutex;
 const GRAIN: usize = 16 << 10;
 
 /// Runs `body` on each part, in parallel. Parts must be independent.
-fn in_parallel<P: Send>(parts: Vec<P>, body: impl Fn(P) + Sync) {
+fn in_parallel<P: Send>(parts: Vec<P>, body: &(dyn Fn(P) + Sync)) {
     let parts: Vec<Mutex<Option<P>>> = parts.into_iter().map(|p| Mutex::new(Some(p))).collect();
     parallel_for(parts.len(), 1, |range| {
         for part in &parts[range] {
@@ -44,11 +44,15 @@ fn split_off<'a, T, const N: usize>(rest: &mut [&'a mut [T]; N], at: usize) -> [
     })
 }
 
+/// What is done to a part of the arrays, or to a row of them, and its gradient. Called through a pointer, so that
+/// only the innermost loop is compiled for each formula and not all that leads to it.
+type Body<'a, T, const N: usize> = dyn Fn([&mut [T]; N], &[T]) + Sync + 'a;
+
 /// Cuts `slices`, all as long as `read`, into parts of about equal size and runs `body` on each.
 fn over_parts<T: Send + Sync, const N: usize>(
     mut slices: [&mut [T]; N],
     read: &[T],
-    body: impl Fn([&mut [T]; N], &[T]) + Sync,
+    body: &Body<'_, T, N>,
 ) {
     let total = read.len();
     let parts = part_count(total);
@@ -60,7 +64,7 @@ fn over_parts<T: Send + Sync, const N: usize>(
         let (start, end) = (total * part / parts, total * (part + 1) / parts);
         list.push((split_off(&mut slices, end - start), &read[start..end]));
     }
-    in_parallel(list, |(slices, read)| body(slices, read));
+    in_parallel(list, &|(slices, read)| body(slices, read));
 }
 
 /// Rows that are asked for before they are worked on: their places are known, and memory is slow.
@@ -132,18 +136,6 @@ pub(crate) enum Repeats {
     Summed,
 }
 
-/// What is done to a row of the arrays and its gradient. Implementations for wide registers must be
-/// `#[inline(always)]`, which a closure cannot be.
-trait Visit<T, const N: usize> {
-    fn visit(&self, row: [&mut [T]; N], grad: &[T]);
-}
-
-impl<T, const N: usize, F: Fn([&mut [T]; N], &[T])> Visit<T, N> for F {
-    fn visit(&self, row: [&mut [T]; N], grad: &[T]) {
-        self(row, grad);
-    }
-}
-
 /// Rows of the arrays that one thread works on.
 struct Part<'a, T, const N: usize> {
     slices: [&'a mut [T]; N],
@@ -176,20 +168,18 @@ impl<T, const N: usize> Part<'_, T, N> {
     }
 
     /// Each row with its gradient, as often as it is named.
-    #[inline(always)]
-    fn in_turn(mut self, body: &impl Visit<T, N>) {
+    fn in_turn(mut self, body: &Body<'_, T, N>) {
         for (i, &(row, k)) in self.order.iter().enumerate() {
             self.prepare(i);
             let read = &self.read[k * self.inner..(k + 1) * self.inner];
-            body.visit(self.row(row), read);
+            body(self.row(row), read);
         }
     }
 }
 
 impl<T: Number, const N: usize> Part<'_, T, N> {
     /// Each row once, with the sum of its gradients. The order must be that of the rows.
-    #[inline(always)]
-    fn summed(mut self, body: &impl Visit<T, N>) {
+    fn summed(mut self, body: &Body<'_, T, N>) {
         let inner = self.inner;
         let mut sum = Vec::new();
         let mut i = 0;
@@ -209,7 +199,7 @@ impl<T: Number, const N: usize> Part<'_, T, N> {
                 }
                 grad = &sum;
             }
-            body.visit(self.row(row), grad);
+            body(self.row(row), grad);
         }
     }
 }
@@ -220,7 +210,7 @@ fn over_row_parts<T: Send + Sync, const N: usize>(
     at: &Rows<'_>,
     repeats: Repeats,
     read: &[T],
-    body: impl Fn(Part<'_, T, N>) + Sync,
+    body: &(dyn Fn(Part<'_, T, N>) + Sync),
 ) {
     let inner = at.inner;
     if inner == 0 || at.rows.is_empty() {
@@ -274,13 +264,26 @@ pub(crate) fn over_rows<T: Send + Sync, const N: usize>(
     read: &[T],
     body: impl Fn([&mut [T]; N], &[T]) + Sync,
 ) {
-    over_row_parts(slices, at, Repeats::InTurn, read, |part| {
+    over_row_parts(slices, at, Repeats::InTurn, read, &|part| {
         part.in_turn(&body)
     });
 }
 
+/// Runs `body` on the rows of `slices` that `at` names, with their gradients or the sum of these.
+fn apply_rows<T: Number, const N: usize>(
+    slices: [&mut [T]; N],
+    (at, repeats): (&Rows<'_>, Repeats),
+    read: &[T],
+    body: &Body<'_, T, N>,
+) {
+    over_row_parts(slices, at, repeats, read, &|part| match repeats {
+        Repeats::InTurn => part.in_turn(body),
+        Repeats::Summed => part.summed(body),
+    });
+}
+
 macro_rules! passes {
-    ($n:literal, $dense:ident, $sparse:ident, $inner:ident, $wide:ident, $visit:ident, $(($a:ident, $b:ident)),+) => {
+    ($n:literal, $dense:ident, $sparse:ident, $inner:ident, $wide:ident, $(($a:ident, $b:ident)),+) => {
         #[inline(always)]
         fn $inner<T: Copy>($($a: &mut [T],)+ grad: &[T], f: impl Fn([T; $n], T) -> [T; $n]) {
             let n = grad.len();
@@ -326,30 +329,7 @@ macro_rules! passes {
             grad: &[T],
             f: impl Fn([T; $n], T) -> [T; $n] + Sync + Copy,
         ) {
-            over_parts(arrays, grad, |arrays, grad| $wide { arrays, grad, f }.go());
-        }
-
-        struct $visit<F>(F);
-
-        impl<T: Copy, F: Fn([T; $n], T) -> [T; $n]> Visit<T, $n> for $visit<F> {
-            #[inline(always)]
-            fn visit(&self, row: [&mut [T]; $n], grad: &[T]) {
-                let [$($a),+] = row;
-                $inner($($a,)+ grad, &self.0);
-            }
-        }
-
-        impl<T: Number, F: Fn([T; $n], T) -> [T; $n]> Loop for (Part<'_, T, $n>, Repeats, $visit<F>) {
-            type Out = ();
-
-            #[inline(always)]
-            fn run<I: Isa>(self) {
-                let (part, repeats, visit) = self;
-                match repeats {
-                    Repeats::InTurn => part.in_turn(&visit),
-                    Repeats::Summed => part.summed(&visit),
-                }
-            }
+            over_parts(arrays, grad, &|arrays, grad| $wide { arrays, grad, f }.go());
         }
 
         /// The same for some rows of the arrays.
@@ -359,37 +339,19 @@ macro_rules! passes {
             grad: &[T],
             f: impl Fn([T; $n], T) -> [T; $n] + Sync + Copy,
         ) {
-            over_row_parts(arrays, at, repeats, grad, |part| {
-                let rows = (part, repeats, $visit(f));
-                if const { matches!(T::DTYPE, DType::Float) } {
-                    dispatch(rows);
-                } else {
-                    rows.run::<Plain>();
-                }
-            });
+            apply_rows(arrays, (at, repeats), grad, &|arrays, grad| $wide { arrays, grad, f }.go());
         }
     };
 }
-passes!(1, dense1, sparse1, pass1, Pass1, Visit1, (a, p));
-passes!(2, dense2, sparse2, pass2, Pass2, Visit2, (a, p), (b, q));
-passes!(
-    3,
-    dense3,
-    sparse3,
-    pass3,
-    Pass3,
-    Visit3,
-    (a, p),
-    (b, q),
-    (c, r)
-);
+passes!(1, dense1, sparse1, pass1, Pass1, (a, p));
+passes!(2, dense2, sparse2, pass2, Pass2, (a, p), (b, q));
+passes!(3, dense3, sparse3, pass3, Pass3, (a, p), (b, q), (c, r));
 passes!(
     4,
     dense4,
     sparse4,
     pass4,
     Pass4,
-    Visit4,
     (a, p),
     (b, q),
     (c, r),

@@ -1,10 +1,12 @@
 //! Shortcuts: what a kernel can do better when it is given the nodes before it as well.
 
-use super::group::Quick;
-use crate::kernel::KernelBuilder;
-use crate::plan::CompileEnv;
-use downpour_graph::{Edge, Graph, Node, NodeId};
+use crate::Device;
+use crate::kernel::{KernelBuilder, OpContext};
+use downpour_graph::{Edge, Graph, Node, NodeId, Result};
 use std::sync::Arc;
+
+/// Does what a group of nodes does; `false` if the inputs are not what it is for.
+pub type Quick = Box<dyn Fn(&mut OpContext<'_>) -> Result<bool> + Send + Sync>;
 
 /// Looks at a node and those before it; `None` if the node is to run by itself.
 pub type Finder = fn(&Around<'_>) -> Option<Shortcut>;
@@ -24,12 +26,19 @@ pub struct Shortcut {
 pub struct Around<'a> {
     graph: &'a Graph,
     id: NodeId,
-    env: &'a CompileEnv<'a>,
+    device: &'a Arc<Device>,
+    site: &'a str,
 }
 
 impl<'a> Around<'a> {
-    pub(super) fn new(graph: &'a Graph, id: NodeId, env: &'a CompileEnv<'a>) -> Around<'a> {
-        Around { graph, id, env }
+    /// Node `id` of `graph`, which will run on `device`; `site` as for [`KernelBuilder::new`].
+    pub fn new(graph: &'a Graph, id: NodeId, device: &'a Arc<Device>, site: &'a str) -> Around<'a> {
+        Around {
+            graph,
+            id,
+            device,
+            site,
+        }
     }
 
     /// The node.
@@ -49,10 +58,6 @@ impl<'a> Around<'a> {
 
     /// To build a kernel of the node.
     pub fn builder(&self) -> KernelBuilder<'a> {
-        KernelBuilder {
-            node: self.node(),
-            device: self.env.device,
-            site: self.env.site,
-        }
+        KernelBuilder::new(self.node(), self.device, self.site)
     }
 }

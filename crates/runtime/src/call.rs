@@ -1,5 +1,5 @@
-//! Functions at run time: compiled when they are first called, once per session and set of
-//! attributes, and run as steps of their own.
+//! Calls of functions, as kernels make them. A function is compiled by the executor when it is first called, once per
+//! session and set of attributes, and run as a step of its own.
 //!
 //! A kernel names what it calls by a [`Callee`]. Inside a step it calls through a [`Caller`]: the
 //! child step shares the parent's resources, trace and device, and ends with it. Outside, an
@@ -7,18 +7,14 @@
 //! waits. Kernels keep no compiled function, or a function that calls itself would own itself:
 //! the [`FunctionLibrary`] does, and steps and handles own the library.
 
-use crate::executor::Pace;
-use crate::plan::{CompileEnv, KernelCache};
-use crate::rendezvous::RemoteSource;
-use crate::{AsyncOp, Built, CancelToken, Cancellation, Device, Plan, Registry, Step, StepEnv};
+use crate::rendezvous::{RemoteSource, Results};
+use crate::{AsyncOp, Built, CancelToken, Cancellation, Device, StepEnv};
 use downpour_graph::{
     AttrList, AttrValue, Attrs, FunctionRef, Functions, Graph, Node, Result, Status,
 };
 use downpour_tensor::account::Payer;
 use downpour_tensor::{DType, Tensor};
-use parking_lot::{Mutex, RwLock};
 use std::cell::Cell;
-use std::collections::HashMap;
 use std::fmt::Write as _;
 use std::sync::Arc;
 
@@ -30,27 +26,62 @@ const MAX_STACKED: u32 = 16;
 
 /// A compiled function.
 pub struct Function {
-    name: String,
-    plan: Arc<Plan>,
-    arg_types: Vec<DType>,
-    ret_types: Vec<DType>,
-    stateful: bool,
+    /// Its name.
+    pub name: String,
+    /// Types of the arguments.
+    pub arg_types: Vec<DType>,
+    /// Types of the results.
+    pub ret_types: Vec<DType>,
+    /// Whether the body has ops with state or side effects.
+    pub stateful: bool,
     /// Whether its kernels keep state (random numbers, queues without a name), so that each place
     /// that calls it needs its own.
-    private: bool,
+    pub private: bool,
+    /// What it does.
+    pub body: Arc<dyn Body>,
+}
+
+/// The body of a function: a compiled graph, which the executor runs.
+pub trait Body: Send + Sync {
+    /// Runs it as a step of its own and calls `done` once, perhaps before this returns.
+    fn start(self: Arc<Self>, pace: Pace, env: Arc<StepEnv>, args: Vec<Tensor>, done: Results);
+}
+
+/// How a step may use the thread that starts it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Pace {
+    /// It is there for steps.
+    Executor,
+    /// It has other duties, none of them just now.
+    Idle,
+    /// It has other duties: whatever takes long belongs on an executor thread.
+    Busy,
+}
+
+/// The functions of a session, compiled when they are first called.
+pub trait FunctionLibrary: Send + Sync {
+    /// Finds or compiles a function.
+    fn get(&self, callee: &Callee) -> Result<Arc<Function>>;
+
+    /// As [`FunctionLibrary::get`], for an object that keeps its own state.
+    fn get_own(&self, callee: &Callee) -> Result<Arc<Function>>;
+
+    /// A library of the same functions in which nothing is compiled yet: what it compiles has
+    /// state of its own.
+    fn apart(&self) -> Arc<dyn FunctionLibrary>;
+
+    /// The definitions so far.
+    fn definitions(&self) -> Arc<Functions>;
+
+    /// A whole graph (results as `_Retval`, functions of its own) as a function without
+    /// arguments.
+    fn graph(&self, graph: &Graph, device: &Arc<Device>) -> Result<FunctionHandle>;
+
+    /// How functions that run as steps of their own reach other tasks.
+    fn remote(&self) -> Option<&Arc<dyn RemoteSource>>;
 }
 
 impl Function {
-    /// Types of the arguments.
-    pub fn arg_types(&self) -> &[DType] {
-        &self.arg_types
-    }
-
-    /// Types of the results.
-    pub fn ret_types(&self) -> &[DType] {
-        &self.ret_types
-    }
-
     /// Refuses arguments of the wrong number or type, in TensorFlow's words.
     fn check(&self, args: &[Tensor]) -> Result<()> {
         if args.len() != self.arg_types.len() {
@@ -70,177 +101,6 @@ impl Function {
         }
         Ok(())
     }
-}
-
-/// The functions of a session: definitions, and what was compiled of them.
-pub struct FunctionLibrary {
-    registry: Arc<Registry>,
-    device: Arc<Device>,
-    definitions: RwLock<Arc<Functions>>,
-    compiled: Mutex<HashMap<Arc<str>, Arc<Function>>>,
-    /// How functions that run as steps of their own reach other tasks.
-    remote: Option<Arc<dyn RemoteSource>>,
-}
-
-impl FunctionLibrary {
-    /// A library without functions.
-    pub fn new(registry: Arc<Registry>, device: Arc<Device>) -> FunctionLibrary {
-        FunctionLibrary {
-            registry,
-            device,
-            definitions: RwLock::default(),
-            compiled: Mutex::default(),
-            remote: None,
-        }
-    }
-
-    /// The same library, whose functions may call functions of other tasks also where they are called by no step.
-    pub fn with_remote(self, remote: Arc<dyn RemoteSource>) -> FunctionLibrary {
-        FunctionLibrary {
-            remote: Some(remote),
-            ..self
-        }
-    }
-
-    /// Takes over a graph's functions. Those that are known stay as they are: a session's
-    /// library only grows.
-    pub fn add(&self, graph: &Graph) {
-        let more = graph.library();
-        let known = self.definitions.read().clone();
-        if Arc::ptr_eq(&known, more) || known.covers(more) {
-            return;
-        }
-        let mut definitions = self.definitions.write();
-        if more.covers(&definitions) {
-            *definitions = more.clone();
-        } else {
-            Arc::make_mut(&mut definitions).merge(more);
-        }
-    }
-
-    /// A library of the same functions in which nothing is compiled yet: what it compiles has
-    /// state of its own.
-    pub fn apart(&self) -> FunctionLibrary {
-        FunctionLibrary {
-            registry: self.registry.clone(),
-            device: self.device.clone(),
-            definitions: RwLock::new(self.definitions()),
-            compiled: Mutex::default(),
-            remote: self.remote.clone(),
-        }
-    }
-
-    /// The definitions so far.
-    pub fn definitions(&self) -> Arc<Functions> {
-        self.definitions.read().clone()
-    }
-
-    /// A whole graph (results as `_Retval`, functions of its own) as a function without
-    /// arguments.
-    pub fn graph(&self, graph: &Graph, device: &Arc<Device>) -> Result<FunctionHandle> {
-        let library = Arc::new(self.apart());
-        library.add(graph);
-        let env = CompileEnv {
-            registry: &library.registry,
-            device,
-            cache: &KernelCache::default(),
-            fold_constants: true,
-            site: "",
-            others: &[],
-        };
-        let plan = Plan::compile(graph, &env)?;
-        if plan.num_args() > 0 {
-            return Err(Status::invalid_argument(
-                "a graph that is run as a whole has no arguments",
-            ));
-        }
-        let function = Function {
-            name: "graph".to_owned(),
-            plan,
-            arg_types: vec![],
-            ret_types: vec![],
-            stateful: true,
-            private: false,
-        };
-        Ok(FunctionHandle {
-            function: Arc::new(function),
-            device: device.clone(),
-            library,
-            captured: Arc::new([]),
-        })
-    }
-
-    /// Finds or compiles a function.
-    pub fn get(&self, callee: &Callee) -> Result<Arc<Function>> {
-        let named = &callee.0;
-        let own = named.site.as_ref().map(|site| own_key(&named.key, site));
-        {
-            let compiled = self.compiled.lock();
-            let shared = compiled
-                .get(&named.key)
-                .filter(|f| !f.private || own.is_none());
-            let found = shared.or_else(|| compiled.get(own.as_ref()?));
-            if let Some(found) = found {
-                return Ok(found.clone());
-            }
-        }
-        // Two steps may both get here; the first to finish stands, so that state inside the
-        // function is one.
-        let made = Arc::new(self.compile(callee)?);
-        let key = match own {
-            Some(own) if made.private => own,
-            _ => named.key.clone(),
-        };
-        Ok(self.compiled.lock().entry(key).or_insert(made).clone())
-    }
-
-    /// A function for an object that keeps its own state.
-    fn get_own(&self, callee: &Callee) -> Result<Arc<Function>> {
-        let found = self.get(callee)?;
-        match found.private {
-            true => Ok(Arc::new(self.compile(callee)?)),
-            false => Ok(found),
-        }
-    }
-
-    fn compile(&self, callee: &Callee) -> Result<Function> {
-        let named = &callee.0;
-        let definitions = self.definitions();
-        let body = definitions.instantiate(&named.name, &named.attrs)?;
-        let site = named.site.as_deref().unwrap_or(&named.key);
-        let env = CompileEnv {
-            registry: &self.registry,
-            device: &self.device,
-            // Node names are unique within a body only.
-            cache: &KernelCache::default(),
-            fold_constants: true,
-            site,
-            others: &[],
-        };
-        let any = |test: fn(&Node) -> bool| body.graph.nodes().any(|(_, n)| test(n));
-        Ok(Function {
-            name: named.name.clone(),
-            plan: Plan::compile(&body.graph, &env)?,
-            stateful: any(|n| n.op.stateful && !matches!(n.op_name(), "_Arg" | "_Retval")),
-            private: any(keeps_state),
-            arg_types: body.arg_types,
-            ret_types: body.ret_types,
-        })
-    }
-}
-
-fn own_key(key: &str, site: &str) -> Arc<str> {
-    format!("{key}\u{2}{site}").into()
-}
-
-/// Whether a node's kernel object has state of its own, or may call a function that has.
-fn keeps_state(node: &Node) -> bool {
-    let empty = |name: &str| matches!(node.attrs.str(name), Ok(""));
-    node.op.stateful
-        && (node.attrs.find("seed2").is_some()
-            || crate::plan::calls_functions(node)
-            || empty("shared_name")
-                && !matches!(node.op_name(), "VarHandleOp" | "VariableV2" | "Variable"))
 }
 
 /// What a node calls: a function's name and the attributes to instantiate it with.
@@ -279,6 +139,21 @@ impl Callee {
         &self.0.name
     }
 
+    /// The attributes to instantiate it with.
+    pub fn attrs(&self) -> &Attrs {
+        &self.0.attrs
+    }
+
+    /// A text that differs for instantiations that differ.
+    pub fn key(&self) -> &Arc<str> {
+        &self.0.key
+    }
+
+    /// The place that calls it, if state inside the function belongs to that place.
+    pub fn site(&self) -> Option<&Arc<str>> {
+        self.0.site.as_ref()
+    }
+
     /// The function for calls outside any step; `captured` follow the arguments of each call.
     pub fn handle(&self, env: &StepEnv, captured: Vec<Tensor>) -> Result<FunctionHandle> {
         let library = library_of(env)?;
@@ -294,7 +169,7 @@ impl Callee {
     /// function's state.
     pub fn handle_in(
         &self,
-        library: &Arc<FunctionLibrary>,
+        library: &Arc<dyn FunctionLibrary>,
         device: &Arc<Device>,
         captured: Arc<[Tensor]>,
     ) -> Result<FunctionHandle> {
@@ -307,7 +182,7 @@ impl Callee {
     }
 }
 
-fn library_of(env: &StepEnv) -> Result<&Arc<FunctionLibrary>> {
+fn library_of(env: &StepEnv) -> Result<&Arc<dyn FunctionLibrary>> {
     env.functions
         .as_ref()
         .ok_or_else(|| Status::internal("No function library is provided."))
@@ -331,7 +206,7 @@ impl Caller {
         op: &AsyncOp,
         alone: bool,
         device: &Arc<Device>,
-        functions: Option<&Arc<FunctionLibrary>>,
+        functions: Option<&Arc<dyn FunctionLibrary>>,
     ) -> Result<Arc<Caller>> {
         let parent = op.env();
         if parent.depth >= MAX_DEPTH {
@@ -380,7 +255,10 @@ impl Caller {
         args: Vec<Tensor>,
         done: impl FnOnce(Result<Vec<Tensor>>) + Send + 'static,
     ) {
-        let pace = Pace::borrowed(self.alone);
+        let pace = match self.alone {
+            true => Pace::Idle,
+            false => Pace::Busy,
+        };
         self.run(callee, args, pace, done);
     }
 
@@ -391,7 +269,7 @@ impl Caller {
         args: Vec<Tensor>,
         done: impl FnOnce(Result<Vec<Tensor>>) + Send + 'static,
     ) {
-        self.run(callee, args, Pace::turn(), done);
+        self.run(callee, args, Pace::Executor, done);
     }
 
     fn run(
@@ -408,7 +286,7 @@ impl Caller {
         if let Err(e) = function.check(&args) {
             return done(Err(e));
         }
-        let (plan, env) = (function.plan.clone(), self.env.clone());
+        let (body, env) = (function.body.clone(), self.env.clone());
         // The caller lives until its call is over: dropping it would cut the cancellation off.
         let caller = self.clone();
         let done = move |outcome| {
@@ -417,7 +295,7 @@ impl Caller {
             nested(&device, move || done(outcome));
         };
         nested(&self.env.device, move || {
-            Step::start_at(pace, plan, env, args, done)
+            body.start(pace, env, args, Box::new(done));
         });
     }
 }
@@ -441,7 +319,7 @@ fn nested(device: &Device, job: impl FnOnce() + Send + 'static) {
 }
 
 /// The kernel of a node whose op is a function: its attributes are those of the call.
-pub(crate) fn call_by_name(node: &Node) -> Built {
+pub fn call_by_name(node: &Node) -> Built {
     let mut function = FunctionRef {
         name: node.op_name().to_owned(),
         attrs: Attrs::default(),
@@ -493,13 +371,28 @@ pub fn checked_outputs(op: &AsyncOp, outputs: Vec<Tensor>) -> Result<Vec<Tensor>
 /// A function that can be called at any time, with inputs it has captured.
 #[derive(Clone)]
 pub struct FunctionHandle {
-    library: Arc<FunctionLibrary>,
+    library: Arc<dyn FunctionLibrary>,
     function: Arc<Function>,
     device: Arc<Device>,
     captured: Arc<[Tensor]>,
 }
 
 impl FunctionHandle {
+    /// A function of `library` on `device`; `captured` follow the arguments of each call.
+    pub fn new(
+        function: Arc<Function>,
+        library: Arc<dyn FunctionLibrary>,
+        device: Arc<Device>,
+        captured: Arc<[Tensor]>,
+    ) -> FunctionHandle {
+        FunctionHandle {
+            library,
+            function,
+            device,
+            captured,
+        }
+    }
+
     /// The function's name.
     pub fn name(&self) -> &str {
         &self.function.name
@@ -526,7 +419,7 @@ impl FunctionHandle {
     }
 
     /// The library, for what a result of this function may call in turn.
-    pub fn library(&self) -> &Arc<FunctionLibrary> {
+    pub fn library(&self) -> &Arc<dyn FunctionLibrary> {
         &self.library
     }
 
@@ -546,12 +439,13 @@ impl FunctionHandle {
         let (own, link) = Link::below(cancellation);
         let mut env = StepEnv::new(0, self.device.clone(), own);
         env.functions = Some(self.library.clone());
-        env.remote = self.library.remote.clone();
-        let plan = self.function.plan.clone();
-        Step::start(plan, Arc::new(env), args, move |outcome| {
+        env.remote = self.library.remote().cloned();
+        let body = self.function.body.clone();
+        let done = Box::new(move |outcome| {
             drop(link);
             done(outcome);
         });
+        body.start(Pace::Executor, Arc::new(env), args, done);
     }
 }
 

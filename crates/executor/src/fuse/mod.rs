@@ -9,20 +9,15 @@
 
 mod arithmetic;
 mod group;
-mod shortcut;
 
 use crate::fold::renumbered;
-use crate::kernel::Built;
 use crate::plan::{CompileEnv, reference_edges};
 use downpour_graph::{Edge, Graph, Node, NodeId, Result};
+use downpour_runtime::{Around, Built, Quick};
 use downpour_tensor::DType;
 use group::Group;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
-
-pub use arithmetic::Arithmetic;
-pub use group::Quick;
-pub use shortcut::{Around, Finder, Shortcut};
 
 /// Nodes that run as one, in an order in which they can run; the last is the one whose results
 /// others see.
@@ -114,7 +109,7 @@ fn shortcuts(graph: &Graph, env: &CompileEnv<'_>, users: &Users) -> Vec<Found> {
         let Some(finder) = env.registry.shortcut(node.op_name()) else {
             continue;
         };
-        let around = Around::new(graph, root, env);
+        let around = Around::new(graph, root, env.device, env.site);
         let Some(found) = finder(&around) else {
             continue;
         };

@@ -1,34 +1,9 @@
 //! Runs of arithmetic: on single numbers at once, on arrays of one shape block by block, so that
 //! what passes between members never leaves the processor's cache.
 
-use crate::device::parallel_ranges;
-use crate::kernel::OpContext;
+use downpour_runtime::{Arithmetic, OpContext, parallel_ranges};
 use downpour_tensor::{DType, Shape, Tensor};
 use smallvec::SmallVec;
-
-/// What an op does to `float` numbers: exactly what its kernel does to them.
-#[derive(Clone, Copy)]
-pub enum Arithmetic {
-    /// Of one number; and of each of a row of them.
-    Unary(fn(f32) -> f32, fn(&[f32], &mut [f32])),
-    /// Of two numbers; and of the pairs of two rows.
-    Binary(fn(f32, f32) -> f32, fn(&[f32], &[f32], &mut [f32])),
-    /// Nothing, but gives a number the shape that a second input names.
-    Spread {
-        /// The number must have as many dimensions already, each of 1.
-        same_rank: bool,
-    },
-}
-
-impl Arithmetic {
-    /// How many of the first inputs are numbers.
-    pub(super) fn numbers(self) -> usize {
-        match self {
-            Arithmetic::Unary(..) | Arithmetic::Spread { .. } => 1,
-            Arithmetic::Binary(..) => 2,
-        }
-    }
-}
 
 /// What a group of arithmetic computes. Slots are its inputs and then the members' results.
 pub(super) struct Formula {

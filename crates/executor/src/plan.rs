@@ -2,12 +2,14 @@
 //! `_Retval`) to dense arrays with kernel objects. Everything a step needs that does not change
 //! from step to step is here.
 
-use crate::frame::FrameTable;
-use crate::kernel::{Built, KernelBuilder, NodeInfo};
-use crate::registry::Growth;
-use crate::{Device, Registry};
+use crate::frame_table::FrameTable;
+use crate::step::Step;
 use downpour_graph::{AttrList, AttrValue, Edge, Graph, Node, NodeId, Result, Status, find_op};
-use downpour_tensor::DType;
+use downpour_runtime::{
+    Body, Built, Device, Growth, KernelBuilder, NodeInfo, Pace, Registry, Results, StepEnv,
+    call_by_name,
+};
+use downpour_tensor::{DType, Tensor};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
@@ -39,6 +41,12 @@ impl<'a> CompileEnv<'a> {
         let mut numbered = (1..).zip(self.others);
         let found = numbered.find(|(_, device)| *device.name == *node.device);
         found.unwrap_or((0, self.device))
+    }
+}
+
+impl Body for Plan {
+    fn start(self: Arc<Self>, pace: Pace, env: Arc<StepEnv>, args: Vec<Tensor>, done: Results) {
+        Step::start_at(pace, self, env, args, done);
     }
 }
 
@@ -192,7 +200,7 @@ impl Plan {
                 data_edges: Vec::new(),
                 control_edges: Vec::new(),
                 takes_refs: node.inputs.iter().any(|e| refs.contains(e)),
-                cost_by_inputs: cost_by_inputs(node),
+                cost_by_inputs: cost_by_inputs(node, env.registry),
                 growth: env.registry.growth(node.op_name()),
                 reads_late: matches!(kind, Kind::Retval(_))
                     || kind == Kind::Send && !is_pushed(node)
@@ -205,7 +213,7 @@ impl Plan {
         }
         connect(graph, &mut nodes);
         mark_shared_args(&mut nodes, num_args);
-        mark_sent(graph, &mut nodes);
+        mark_sent(graph, &mut nodes, env.registry);
         let roots = graph
             .nodes()
             .filter(|(_, n)| n.inputs.is_empty() && n.control_inputs.is_empty())
@@ -223,62 +231,12 @@ impl Plan {
 }
 
 /// Numbers are computed on; integers alone may be sizes, strings may be files.
-fn cost_by_inputs(node: &Node) -> bool {
+fn cost_by_inputs(node: &Node, registry: &Registry) -> bool {
     let types = || node.input_types.iter().map(|t| t.0);
     let has_numbers = types().any(|t| t.is_floating() || t.is_complex());
-    (has_numbers || COUNTS.contains(&node.op_name())) && types().all(|t| t != DType::String)
+    (has_numbers || registry.computes_on_integers(node.op_name()))
+        && types().all(|t| t != DType::String)
 }
-
-/// Ops that compute on integers too, and do not just make something of the size that they are given.
-const COUNTS: &[&str] = &[
-    "Add",
-    "AddN",
-    "AddV2",
-    "All",
-    "Any",
-    "ArgMax",
-    "ArgMin",
-    "Cast",
-    "ConcatV2",
-    "Equal",
-    "FloorDiv",
-    "FloorMod",
-    "Gather",
-    "GatherNd",
-    "GatherV2",
-    "Greater",
-    "GreaterEqual",
-    "Less",
-    "LessEqual",
-    "LogicalAnd",
-    "LogicalNot",
-    "LogicalOr",
-    "Max",
-    "Maximum",
-    "Mean",
-    "Min",
-    "Minimum",
-    "Mul",
-    "Neg",
-    "NotEqual",
-    "Pack",
-    "Prod",
-    "RealDiv",
-    "Select",
-    "SelectV2",
-    "Slice",
-    "Split",
-    "Square",
-    "StridedSlice",
-    "Sub",
-    "Sum",
-    "Transpose",
-    "Unique",
-    "UniqueV2",
-    "Unpack",
-    "UnsortedSegmentMax",
-    "Where",
-];
 
 /// Whether a node calls functions.
 pub(crate) fn calls_functions(node: &Node) -> bool {
@@ -302,19 +260,8 @@ fn mark_shared_args(nodes: &mut [PlanNode], num_args: usize) {
     }
 }
 
-/// Ops that hand on the memory of their first input.
-const PASSING: &[&str] = &[
-    "ExpandDims",
-    "Identity",
-    "PreventGradient",
-    "Reshape",
-    "Snapshot",
-    "Squeeze",
-    "StopGradient",
-];
-
 /// Finds the nodes that make what is pushed to other tasks.
-fn mark_sent(graph: &Graph, nodes: &mut [PlanNode]) {
+fn mark_sent(graph: &Graph, nodes: &mut [PlanNode], registry: &Registry) {
     let sends =
         (graph.nodes()).filter(|(id, n)| nodes[id.index()].kind == Kind::Send && is_pushed(n));
     let mut made: Vec<Edge> = sends
@@ -323,7 +270,7 @@ fn mark_sent(graph: &Graph, nodes: &mut [PlanNode]) {
     while let Some(edge) = made.pop() {
         let node = graph.node(edge.node);
         if !std::mem::replace(&mut nodes[edge.node.index()].is_sent, true)
-            && PASSING.contains(&node.op_name())
+            && registry.hands_on_memory(node.op_name())
         {
             made.extend(node.inputs.first());
         }
@@ -430,18 +377,14 @@ pub(crate) fn build_kernel(node: &Arc<Node>, env: &CompileEnv<'_>) -> Result<Bui
     };
     let make = || {
         if find_op(node.op_name()).is_none() {
-            return Ok(crate::function::call_by_name(node));
+            return Ok(call_by_name(node));
         }
         let registration = env.registry.find(node).map_err(|e| Status {
             // As TensorFlow's placer says it: the node without braces.
             message: format!("{}\n\t [[{}]]", e.message, node.name),
             ..e
         })?;
-        let builder = KernelBuilder {
-            node,
-            device: env.device_of(node).1,
-            site: env.site,
-        };
+        let builder = KernelBuilder::new(node, env.device_of(node).1, env.site);
         (registration.factory)(&builder).map_err(at_node)
     };
     if !node.op.stateful {

@@ -2,16 +2,13 @@
 
 use super::Found;
 use super::arithmetic::Formula;
-use crate::executor::run_kernel;
-use crate::kernel::{Built, Kernel, NodeInfo, OpContext, Outputs, Value};
 use crate::plan::{CompileEnv, build_kernel, input_names};
+use crate::run_kernel::run_kernel;
 use downpour_graph::{Edge, Graph, NodeId, Result, Status};
+use downpour_runtime::{Built, Kernel, NodeInfo, OpContext, Outputs, Quick, Value};
 use smallvec::SmallVec;
 use std::collections::HashMap;
 use std::sync::Arc;
-
-/// Does what a group does; `false` if the inputs are not what it is for.
-pub type Quick = Box<dyn Fn(&mut OpContext<'_>) -> Result<bool> + Send + Sync>;
 
 /// Where a member finds an input: the group's inputs come first, then the members' results.
 #[derive(Clone, Copy)]
@@ -114,7 +111,7 @@ impl Group {
 
     /// All members by their own kernels.
     fn one_by_one(&self, ctx: &mut OpContext<'_>) -> Result<()> {
-        let mut values: Vec<Option<Value>> = ctx.inputs.iter_mut().map(Option::take).collect();
+        let mut values: Vec<Option<Value>> = ctx.values().0.iter_mut().map(Option::take).collect();
         debug_assert_eq!(values.len(), self.num_inputs);
         for (i, member) in self.members.iter().enumerate() {
             let mut inputs: SmallVec<[Option<Value>; 3]> = member
@@ -132,20 +129,17 @@ impl Group {
             let mut outputs = Outputs::from_elem(None, member.info.node.output_types.len());
             let outcome = if i + 1 == self.members.len() {
                 // The executor is tracing this one.
-                member.kernel.compute(&mut OpContext {
-                    env: ctx.env,
-                    info: &member.info,
-                    inputs: &mut inputs,
-                    outputs: &mut *ctx.outputs,
-                    frame_iter: ctx.frame_iter,
-                })
+                let (env, frame_iter) = (ctx.env(), ctx.frame_iter());
+                let results = ctx.values().1;
+                let mut last = OpContext::new(env, &member.info, &mut inputs, results, frame_iter);
+                member.kernel.compute(&mut last)
             } else {
                 run_kernel(
                     &*member.kernel,
-                    ctx.env,
+                    ctx.env(),
                     &member.info,
                     0,
-                    ctx.frame_iter,
+                    ctx.frame_iter(),
                     (&mut inputs, &mut outputs),
                 )
             };
@@ -165,7 +159,7 @@ impl Group {
 
 impl Kernel for Group {
     fn compute(&self, ctx: &mut OpContext<'_>) -> Result<()> {
-        if ctx.env.trace.is_none() && (self.quick)(ctx)? {
+        if ctx.env().trace.is_none() && (self.quick)(ctx)? {
             return Ok(());
         }
         self.one_by_one(ctx)

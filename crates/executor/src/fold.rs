@@ -1,10 +1,9 @@
 //! Constant folding: nodes whose inputs are all constants are run once, at compile time, and
 //! become constants. A node that fails keeps its place: its error belongs to the step.
 
-use crate::kernel::{Built, Inputs, OpContext, Value};
 use crate::plan::{CompileEnv, build_kernel};
-use crate::{Cancellation, StepEnv};
 use downpour_graph::{AttrValue, Attrs, Edge, Graph, Node, NodeId, find_op};
+use downpour_runtime::{Built, Cancellation, Inputs, NodeInfo, OpContext, StepEnv, Value};
 use downpour_tensor::{DType, Tensor, account};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -94,22 +93,16 @@ fn evaluate(
     let (Built::Cheap(kernel) | Built::Costly(kernel)) = build_kernel(node, env).ok()? else {
         return None;
     };
-    let info = crate::NodeInfo::new(node, Vec::new());
+    let info = NodeInfo::new(node, Vec::new());
     let mut inputs: Vec<_> = inputs.into_iter().map(|t| Some(Value::Tensor(t))).collect();
     // Estimated before it is computed: compiling a graph blocks its client and may block others.
     if let Some(growth) = env.registry.growth(node.op_name())
-        && growth(node, Inputs(&inputs)) > MAX_FOLDED_BYTES
+        && growth(node, Inputs::new(&inputs)) > MAX_FOLDED_BYTES
     {
         return None;
     }
     let mut outputs = vec![None; node.output_types.len()];
-    let mut ctx = OpContext {
-        env: step,
-        info: &info,
-        inputs: &mut inputs,
-        outputs: &mut outputs,
-        frame_iter: (0, 0),
-    };
+    let mut ctx = OpContext::new(step, &info, &mut inputs, &mut outputs, (0, 0));
     let _working = account::work_for(step.clone());
     let run = std::panic::AssertUnwindSafe(|| kernel.compute(&mut ctx));
     let ran = account::in_kernel(true, || std::panic::catch_unwind(run));
