@@ -4,6 +4,7 @@
 use crate::record::Version;
 use crate::register::{Error, Register, Result};
 use std::fs;
+use std::hash::{BuildHasher as _, RandomState};
 use std::io::{self, Write as _};
 use std::path::{Path, PathBuf};
 
@@ -73,11 +74,8 @@ impl Folder {
         if self.newest(name)? != expected {
             return Ok(None);
         }
-        let unique = format!(
-            ".{name}-{}-{:?}",
-            std::process::id(),
-            std::thread::current().id()
-        );
+        // Members on other hosts may have the same process id.
+        let unique = format!(".{name}-{:016x}", RandomState::new().hash_one(value));
         let temporary = self.0.join(unique);
         let mut file = fs::File::create(&temporary)?;
         file.write_all(value)?;

@@ -6,10 +6,12 @@ use downpour_sim::{World, explore};
 use std::collections::BTreeMap;
 use std::time::Duration;
 
-/// So long is a lease; a renewal is due each.
-const LEASE: u32 = 4;
-/// So long is looked on.
-const END: u32 = 9;
+/// So long is a lease. A member may look and renew every tick.
+const LEASE: u32 = 2;
+/// So long is looked on: two leases, and a margin.
+const END: u32 = 5;
+/// So many requests a member makes: enough to be elected, to renew, and to watch and take over.
+const REQUESTS: u32 = 4;
 /// So many requests or replies are lost.
 const LOSSES: u32 = 1;
 
@@ -23,6 +25,8 @@ struct Member {
     /// On its way to the register, and whether its sender still waits.
     request: Option<(Request, bool)>,
     reply: Option<Reply>,
+    /// How many more requests it makes; after them it is stopped.
+    left: u32,
 }
 
 #[derive(Clone, Hash)]
@@ -55,7 +59,7 @@ impl World for Election {
             events.push(Event::Tick);
         }
         for (i, member) in self.members.iter().enumerate() {
-            let is_free = member.request.is_none() && member.reply.is_none();
+            let is_free = member.request.is_none() && member.reply.is_none() && member.left > 0;
             if is_free && member.candidate.clone().poll(at(self.now)).is_some() {
                 events.push(Event::Poll(i));
             }
@@ -78,6 +82,7 @@ impl World for Election {
             Event::Tick => self.now += 1,
             Event::Poll(i) => {
                 let member = &mut self.members[i];
+                member.left -= 1;
                 member.request = member.candidate.poll(now).map(|r| (r, true));
             }
             Event::Arrive(i) => {
@@ -137,8 +142,9 @@ impl World for Election {
     }
 
     fn check_end(&self) -> Result<(), String> {
-        match self.register.1.epoch {
-            0 => Err("nobody was ever elected".to_owned()),
+        // Who is never stopped before its requests are made has been elected, or has seen who was.
+        match (self.register.1.epoch, self.members.iter().all(|m| m.left == 0)) {
+            (0, true) => Err("nobody was ever elected".to_owned()),
             _ => Ok(()),
         }
     }
@@ -149,6 +155,7 @@ fn election(losses: u32) -> Election {
         candidate: Candidate::new(name, at(LEASE)),
         request: None,
         reply: None,
+        left: REQUESTS,
     };
     Election {
         now: 0,
@@ -167,7 +174,7 @@ fn no_order_of_events_makes_two_chiefs() {
 
 /// The explorer would see two chiefs if the rules allowed them.
 #[test]
-fn a_chief_that_counts_its_lease_from_the_reply_is_found_out() {
+fn a_chief_that_believes_longer_than_its_lease_is_found_out() {
     /// As [`Election`], but a chief believes for two ticks longer.
     #[derive(Clone, Hash)]
     struct Late(Election);
