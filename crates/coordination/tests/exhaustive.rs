@@ -143,7 +143,10 @@ impl World for Election {
 
     fn check_end(&self) -> Result<(), String> {
         // Who is never stopped before its requests are made has been elected, or has seen who was.
-        match (self.register.1.epoch, self.members.iter().all(|m| m.left == 0)) {
+        match (
+            self.register.1.epoch,
+            self.members.iter().all(|m| m.left == 0),
+        ) {
             (0, true) => Err("nobody was ever elected".to_owned()),
             _ => Ok(()),
         }

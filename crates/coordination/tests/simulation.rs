@@ -182,7 +182,11 @@ fn simulate(seed: u64) -> Result<Seen, String> {
                 member.deadline = Some(now + LEASE / 4);
                 order += 1;
                 // Some arrive after their sender has given them up.
-                let slow = if has_faults && random.once_in(20) { 2 * LEASE } else { 40 };
+                let slow = if has_faults && random.once_in(20) {
+                    2 * LEASE
+                } else {
+                    40
+                };
                 let at = now + 1 + random.below(slow);
                 let message = Message::Request(i, member.lives, member.number, request);
                 flying.insert((at, order), message);
