@@ -15,7 +15,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("graph", &["tensor"]),
     ("wire", &["graph", "tensor"]),
     ("formats", &["wire", "tensor"]),
-    ("net", &["wire"]),
+    ("cluster", &[]),
+    ("net", &["cluster", "wire"]),
     ("runtime", &["graph", "tensor"]),
     ("executor", &["runtime"]),
     ("kernels", &["runtime", "formats"]),
@@ -26,7 +27,7 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("client", &["net", "build", "plan"]),
     ("coordination", &[]),
     ("train", &["client", "formats", "coordination"]),
-    ("launch", &["net"]),
+    ("launch", &["cluster"]),
     ("dashboard", &["net", "formats"]),
     (
         "downpour",

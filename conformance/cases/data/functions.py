@@ -77,6 +77,11 @@ for cycle, block in [(1, 1), (2, 1), (2, 3), (3, 2), (7, 1), (1, 5)]:
             r(5).interleave(lambda x: D.from_tensors(x).repeat(x), cycle_length=cycle, block_length=block, num_parallel_calls=calls).batch(6), 3))
     case("ParallelInterleaveDataset/%d_%d" % (cycle, block), lambda cycle=cycle, block=block: walk(
         r(5).apply(tf.data.experimental.parallel_interleave(lambda x: D.from_tensors(x).repeat(x), cycle, block, sloppy=False)).batch(6), 3))
+# The first dataset ends before the second element comes from below.
+slow = lambda x: x + tf.cast(tf.reduce_sum(tf.zeros([1 << 22]) * tf.cast(x, tf.float32)), L)
+for cycle in (2, 3):
+    case("InterleaveDataset/slow_input_%d" % cycle, lambda cycle=cycle: walk(
+        r(5).map(slow).interleave(lambda x: D.from_tensors(x).repeat(x), cycle_length=cycle, num_parallel_calls=AUTO).batch(6), 3))
 for calls in (None, 2):
     case("InterleaveDataset/error_%s" % calls, lambda calls=calls: walk(
         r(4).interleave(lambda x: D.from_tensors(bad(x)), cycle_length=2, num_parallel_calls=calls, name="i"), 6))

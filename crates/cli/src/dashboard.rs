@@ -4,12 +4,14 @@ use crate::config::bind_hint;
 use anyhow::{Context as _, Result, anyhow, bail};
 use clap::Args;
 use downpour::Role;
-use downpour_dashboard::{Dashboard, JobEvent, JobTask, JobView, Subject};
-use downpour_launch::{HappeningKind, JobState, Monitor, TaskPhase, TaskState};
+use downpour_dashboard::{Dashboard, Ending, JobEvent, JobTask, JobView, Subject};
+use downpour_launch::{HappeningKind, JobState, Monitor, Outcome, TaskPhase, TaskState};
+use parking_lot::Mutex;
+use std::io::Write as _;
 use std::net::SocketAddr;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::sync::Arc;
-use std::time::UNIX_EPOCH;
+use std::time::{Duration, UNIX_EPOCH};
 use tokio::runtime::Runtime;
 
 /// Flags of commands that have a dashboard.
@@ -23,6 +25,100 @@ pub(crate) struct DashboardFlags {
     /// A directory whose event files and checkpoints the dashboard shows; may be given often
     #[arg(long = "dashboard-dir", value_name = "DIR", requires = "at")]
     dirs: Vec<PathBuf>,
+
+    /// Serve the dashboard after the job's end, until Ctrl-C; without it, pages that are open are told the end, and
+    /// `downpour dashboard DIR` shows the run again
+    #[arg(long, requires = "at")]
+    keep_dashboard: bool,
+
+    /// Who asks from another machine must know what this file holds, instead of a token made anew at each start
+    #[arg(long, value_name = "FILE", requires = "at")]
+    dashboard_token_file: Option<PathBuf>,
+}
+
+/// Flags of `downpour dashboard`.
+#[derive(Args)]
+pub(crate) struct Show {
+    /// Directories of runs, or with runs in them [default: downpour-runs, and all runs of this user]
+    #[arg(value_name = "DIR")]
+    dirs: Vec<PathBuf>,
+
+    /// Port of the loopback interface (0: any free one), or HOST:PORT, which asks for a token
+    #[arg(long, value_name = "PORT", default_value = "6006")]
+    port: String,
+
+    /// As for `run`: a file that holds the token
+    #[arg(long, value_name = "FILE")]
+    token_file: Option<PathBuf>,
+}
+
+/// Shown below the flags.
+pub(crate) const SHOW_EXAMPLES: &str = "\
+Examples:
+  downpour dashboard                          all runs of this user, running and past
+  downpour dashboard downpour-runs/mnist-1    one run
+  downpour dashboard --port 0 runs/a runs/b   two, to compare";
+
+impl Show {
+    /// Serves until a signal.
+    pub(crate) fn run(self) -> Result<()> {
+        let mut dirs = self.dirs;
+        for dir in &dirs {
+            if !dir.is_dir() {
+                bail!("'{}' is no directory", dir.display());
+            }
+        }
+        if dirs.is_empty() {
+            dirs.push(PathBuf::from(downpour_launch::RUNS));
+            dirs.extend(crate::run::conduct::list());
+        }
+        let runtime = tokio::runtime::Builder::new_multi_thread()
+            .worker_threads(2)
+            .enable_all()
+            .build()
+            .context("cannot start the dashboard's threads")?;
+        runtime.block_on(async {
+            let address = address(&self.port)?;
+            let token = kept_token(self.token_file.as_deref())?;
+            let dashboard = match Dashboard::of_runs(&address, token, dirs).await {
+                Ok(dashboard) => dashboard,
+                Err(e) => bail!("--port: {}", bind_hint(&address, &e)),
+            };
+            let mut out = std::io::stdout();
+            let _ = writeln!(out, "dashboard at {}", dashboard.url());
+            let _ = out.flush();
+            interrupted().await
+        })
+    }
+}
+
+async fn interrupted() -> Result<()> {
+    use tokio::signal::unix::{SignalKind, signal};
+    let mut interrupt = signal(SignalKind::interrupt()).context("cannot watch for signals")?;
+    let mut terminate = signal(SignalKind::terminate()).context("cannot watch for signals")?;
+    tokio::select! {
+        _ = interrupt.recv() => {}
+        _ = terminate.recv() => {}
+    }
+    Ok(())
+}
+
+/// The token in a file, or one that nobody can guess.
+fn kept_token(file: Option<&Path>) -> Result<String> {
+    let Some(file) = file else {
+        return Ok(token());
+    };
+    let text = std::fs::read_to_string(file)
+        .with_context(|| format!("cannot read the token in '{}'", file.display()))?;
+    let text = text.trim();
+    let fits = |c: char| c.is_ascii_alphanumeric() || "-_.~".contains(c);
+    if text.len() < 16 || text.len() > 200 || !text.chars().all(fits) {
+        bail!(
+            "'{}' must hold one token: 16 to 200 letters, digits, -, _, . or ~",
+            file.display()
+        );
+    }
+    Ok(text.to_owned())
 }
 
 impl DashboardFlags {
@@ -33,14 +129,20 @@ impl DashboardFlags {
         };
         subject.dirs.extend(self.dirs.iter().cloned());
         let address = address(at)?;
-        match Dashboard::start(&address, token(), subject).await {
+        match Dashboard::start(
+            &address,
+            kept_token(self.dashboard_token_file.as_deref())?,
+            subject,
+        )
+        .await
+        {
             Ok(dashboard) => Ok(Some(dashboard)),
             Err(e) => Err(anyhow!("--dashboard: {}", bind_hint(&address, &e))),
         }
     }
 
     /// As [`DashboardFlags::start`], on a thread of its own, for commands that are not async.
-    pub(crate) fn start_beside(&self, subject: Subject) -> Result<Option<Beside>> {
+    pub(crate) fn start_beside(&self, mut subject: Subject) -> Result<Option<Beside>> {
         if self.at.is_none() {
             return Ok(None);
         }
@@ -50,10 +152,20 @@ impl DashboardFlags {
             .enable_all()
             .build()
             .context("cannot start the dashboard's thread")?;
+        let ending: Arc<Mutex<Option<Ending>>> = Arc::default();
+        if let Some(job) = subject.job.take() {
+            let ending = ending.clone();
+            subject.job = Some(Arc::new(move || JobView {
+                ended: ending.lock().clone(),
+                ..job()
+            }));
+        }
         let started = runtime.block_on(self.start(subject))?;
         Ok(started.map(|dashboard| Beside {
             dashboard: Some(dashboard),
             runtime: Some(runtime),
+            ending,
+            keep: self.keep_dashboard,
         }))
     }
 
@@ -100,9 +212,40 @@ impl DashboardFlags {
 pub(crate) struct Beside {
     dashboard: Option<Dashboard>,
     runtime: Option<Runtime>,
+    ending: Arc<Mutex<Option<Ending>>>,
+    keep: bool,
 }
 
+/// How long pages that are open have to hear of the end.
+const SETTLE: Duration = Duration::from_secs(4);
+
 impl Beside {
+    /// Tells open pages how the job ended and keeps the last figures in the run's directory; with
+    /// `--keep-dashboard`, serves on until Ctrl-C.
+    pub(crate) fn end(&self, outcome: &Outcome, state: &JobState, stays: impl Fn(&str)) {
+        let (Some(dashboard), Some(runtime)) = (&self.dashboard, &self.runtime) else {
+            return;
+        };
+        let text = downpour_launch::summary(outcome, state);
+        *self.ending.lock() = Some(Ending {
+            outcome: outcome.word().to_owned(),
+            why: text.lines().next().unwrap_or_default().to_owned(),
+            cause: text
+                .split_once("root cause")
+                .map(|(_, rest)| format!("root cause{rest}")),
+            seconds: state.ended.unwrap_or_default().as_secs_f64(),
+        });
+        runtime.block_on(dashboard.settle(SETTLE));
+        if let Some(memory) = dashboard.memory() {
+            // Without it a past run has no figures of its tasks, but all else.
+            let _ = std::fs::write(state.dir.join("dashboard.json"), memory);
+        }
+        if self.keep {
+            stays(&dashboard.url());
+            let _ = runtime.block_on(interrupted());
+        }
+    }
+
     /// What to open in a browser.
     pub(crate) fn url(&self) -> String {
         self.dashboard
@@ -159,6 +302,7 @@ fn view(state: &JobState) -> JobView {
             })
             .collect(),
         forgotten: state.forgotten,
+        ended: None,
     }
 }
 

@@ -4,6 +4,7 @@ mod config;
 mod dashboard;
 mod demo;
 mod inspect;
+mod jobs;
 mod log;
 mod refusal;
 mod run;
@@ -45,6 +46,19 @@ enum Command {
 
     /// See a cluster train on this machine
     Demo(demo::Demo),
+
+    /// Show runs on a web page: those that run, those that are over, and how they compare
+    #[command(after_help = dashboard::SHOW_EXAMPLES)]
+    Dashboard(dashboard::Show),
+
+    /// List the jobs of this machine
+    Ps(jobs::Ps),
+
+    /// Print what the tasks of a job printed
+    Logs(jobs::Logs),
+
+    /// Remove the directories of old runs
+    Clean(jobs::Clean),
 
     /// Stop a task: its steps under way end, then it exits
     Stop(stop::Stop),
@@ -113,6 +127,10 @@ fn main() -> ExitCode {
     let outcome = match cli.command {
         Command::Serve(serve) => serve.run().map(done),
         Command::Stop(stop) => stop.run().map(done),
+        Command::Dashboard(show) => show.run().map(done),
+        Command::Ps(ps) => ps.run().map(done),
+        Command::Logs(logs) => logs.run().map(done),
+        Command::Clean(clean) => clean.run().map(done),
         Command::Run(run) => run.run(),
         Command::Demo(demo) => demo.run(),
         Command::Inspect(inspect) => inspect.run(),

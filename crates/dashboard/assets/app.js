@@ -3,13 +3,16 @@
 
 const EVERY = 1000, MAX_ROWS = 900, MAX_LOG = 600;
 const $ = id => document.getElementById(id);
-const known = { state: null, rows: [], tasks: [], nextSample: 0, curves: [], scalars: null, nextLog: 0, sources: new Map(), announced: null, axis: 'step', heard: 0 };
+const known = { state: null, rows: [], tasks: [], nextSample: 0, curves: [], scalars: null, nextLog: 0, sources: new Map(), announced: null, axis: 'step', heard: 0, alerted: new Set() };
 const charts = { curves: new Map() };
+const run = new URLSearchParams(location.search).get('run');
+const view = chartTools($('chart-tools'), () => { if (known.state) showCurves(known.state); });
 
 async function ask(path) {
   const stop = new AbortController(), timer = setTimeout(() => stop.abort(), 5000);
   try {
-    const answer = await fetch(path, { signal: stop.signal, cache: 'no-store' });
+    const of = run ? path + (path.includes('?') ? '&' : '?') + 'run=' + encodeURIComponent(run) : path;
+    const answer = await fetch(of, { signal: stop.signal, cache: 'no-store' });
     if (!answer.ok) throw new Error(`${path}: ${answer.status}`);
     return await answer.json();
   } finally {
@@ -48,6 +51,12 @@ async function tick() {
 }
 
 function pulse(live) {
+  const ended = known.state && known.state.job && known.state.job.ended;
+  if (ended) {
+    $('pulse').className = 'pulse ' + (live ? 'over' : 'down');
+    text($('pulse-text'), live ? `ended: ${ended.outcome}` : `ended: ${ended.outcome}; nobody answers any more`);
+    return;
+  }
   $('pulse').className = 'pulse ' + (live ? 'live' : 'down');
   const ago = known.heard ? `no answer for ${Format.span((Date.now() - known.heard) / 1000)}` : 'no answer';
   text($('pulse-text'), live ? 'live' : ago);
@@ -67,6 +76,8 @@ function show() {
   text($('subtitle'), [s.job && s.job.phase, `${s.tasks.length} tasks`, `watched for ${Format.span(s.now - s.began)}`].filter(Boolean).join(' · '));
   document.title = `${lost.length ? '▲ ' : ''}${alive}/${s.tasks.length} · ${Format.rate(s.global_step.per_second)} steps/s · ${name}`;
   text($('foot'), `Downpour ${s.version}`);
+  showEnding(s);
+  showAlerts(s);
   tiles(s, alive, lost);
   drawTopology($('topology'), s);
   showCurves(s);
@@ -77,6 +88,39 @@ function show() {
   showEvents(s);
   announce(s);
 }
+
+function showEnding(s) {
+  const e = s.job && s.job.ended;
+  $('ending').hidden = !e;
+  if (!e) return;
+  $('ending').className = `ending wide ${e.outcome}`;
+  const accuracy = s.results.test_accuracy ?? s.results['test accuracy'];
+  const step = s.global_step.value === null ? null : `global step ${s.global_step.value.toLocaleString('en')}`;
+  text($('ending-head'), [e.outcome, accuracy === undefined ? null : `test accuracy ${(accuracy * 100).toFixed(2)} %`, step, Format.span(e.seconds)].filter(Boolean).join(' · '));
+  text($('ending-why'), e.why);
+  $('ending-cause').hidden = !e.cause;
+  text($('ending-cause'), e.cause || '');
+}
+
+function showAlerts(s) {
+  $('alerts').hidden = s.alerts.length === 0;
+  const words = s.alerts.map(a => a.kind + a.text).join();
+  if ($('alerts').dataset.words !== words) {
+    $('alerts').dataset.words = words;
+    $('alerts').replaceChildren(...s.alerts.map(a => el('li', { class: a.kind }, el('strong', {}, a.kind), ` ${a.text} `, el('time', {}, 'since ' + Format.clock(a.since)))));
+  }
+  for (const a of s.alerts) {
+    const id = a.kind + a.since;
+    if (known.alerted.has(id)) continue;
+    known.alerted.add(id);
+    if ($('notify').getAttribute('aria-pressed') === 'true') new Notification(`Downpour: ${a.kind}`, { body: a.text, tag: id });
+  }
+}
+
+$('notify').addEventListener('click', async () => {
+  const on = $('notify').getAttribute('aria-pressed') !== 'true' && await Notification.requestPermission() === 'granted';
+  $('notify').setAttribute('aria-pressed', on);
+});
 
 function tiles(s, alive, lost) {
   const done = s.tasks.filter(t => t.phase === 'done').length;
@@ -121,7 +165,7 @@ function showCurves(s) {
     const time = known.axis === 'time';
     if (!charts.curves.has(tag)) {
       charts.curves.set(tag, new LineChart($('curves'), {
-        title: tag, label: tag, formatY: Format.number, time: () => known.axis === 'time',
+        view, title: tag, label: tag, formatY: Format.number, time: () => known.axis === 'time',
         formatX: x => known.axis === 'time' ? Format.clock(x) : Format.number(x),
       }));
     }
@@ -140,12 +184,14 @@ function showRates(s) {
   charts.steps ||= new LineChart($('chart-steps'), { ...options, label: 'Global steps per second', formatY: Format.rate });
   charts.runs ||= new LineChart($('chart-runs'), { ...options, label: 'Session runs per second', formatY: Format.rate });
   charts.cpu ||= new LineChart($('chart-cpu'), { ...options, label: 'Busy processors', formatY: Format.number });
+  charts.memory ||= new LineChart($('chart-memory'), { ...options, label: 'Memory', formatY: Format.bytes });
   charts.bytes ||= new LineChart($('chart-bytes'), { ...options, label: 'Bytes received per second', formatY: Format.bytes });
   const some = line => line.points.some(p => p[1] > 0);
   const marks = marksOf(s, e => e.time).filter(m => m.kind !== 'checkpoint');
   charts.steps.update({ series: [{ name: 'global step', colour: 0, points: known.rows.map(r => [r.time, r.step === null ? null : r.steps_per_second]) }], marks });
   charts.runs.update({ series: lines('runs', line => some(line) || !line.name.startsWith('ps:')), marks });
   charts.cpu.update({ series: lines('cpu', some), marks });
+  charts.memory.update({ series: lines('memory', some), marks });
   charts.bytes.update({ series: lines('received', some), marks });
 }
 
@@ -254,17 +300,34 @@ function showLog(lines) {
       select.append(el('option', { value: line.source }, line.source));
     }
     const row = el('div', { 'data-source': line.source }, el('span', { class: `source s${known.sources.get(line.source) % COLOURS}` }, line.source), line.text);
-    row.hidden = select.value !== '' && select.value !== line.source;
+    row.dataset.level = levelOf(line.text);
+    row.hidden = !isWanted(row);
     log.append(row);
   }
   while (log.childElementCount > MAX_LOG) log.firstElementChild.remove();
   if (atEnd) log.scrollTop = log.scrollHeight;
 }
 
-$('log-source').addEventListener('change', () => {
-  for (const row of $('log').children) row.hidden = $('log-source').value !== '' && row.dataset.source !== $('log-source').value;
-  $('log').scrollTop = $('log').scrollHeight;
-});
+// The level of a line: 3 for errors, 2 for warnings, 1 for other lines of a log, 0 for what a program printed.
+function levelOf(line) {
+  const found = line.match(/\b(ERROR|FATAL|CRITICAL|WARN(?:ING)?|INFO|panicked|Traceback)\b|^([EWIF])\d{4} /i);
+  if (!found) return 0;
+  const word = (found[1] || found[2]).toUpperCase();
+  return word.startsWith('W') ? 2 : word.startsWith('I') ? 1 : 3;
+}
+
+function isWanted(row) {
+  const source = $('log-source').value, find = $('log-find').value.toLowerCase();
+  return (source === '' || row.dataset.source === source) && Number(row.dataset.level) >= Number($('log-level').value)
+    && (find === '' || row.textContent.toLowerCase().includes(find));
+}
+
+for (const id of ['log-source', 'log-level', 'log-find']) {
+  $(id).addEventListener('input', () => {
+    for (const row of $('log').children) row.hidden = !isWanted(row);
+    $('log').scrollTop = $('log').scrollHeight;
+  });
+}
 
 for (const button of document.querySelectorAll('[data-axis]')) {
   button.addEventListener('click', () => {
@@ -289,9 +352,18 @@ try {
   else $('theme').setAttribute('aria-pressed', matchMedia('(prefers-color-scheme: dark)').matches);
 } catch (e) { /* the system's choice */ }
 
+(async () => {
+  const answer = await fetch('/api/runs', { cache: 'no-store' }).catch(() => null);
+  const runs = answer && answer.ok ? await answer.json() : null;
+  if (runs !== null && !run) location.replace('/runs');
+  $('to-runs').hidden = runs === null;
+})();
+
 addEventListener('resize', () => { if (known.state) show(); });
 (async () => {
   for (;;) {
+    // What is over changes no more.
+    if (known.state && known.state.job && known.state.job.ended && run) await new Promise(go => setTimeout(go, 4 * EVERY));
     if (!document.hidden || !known.state) await tick();
     await new Promise(go => setTimeout(go, EVERY));
   }

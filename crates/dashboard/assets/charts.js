@@ -60,6 +60,29 @@ function ticks(low, high, count) {
   return out;
 }
 
+// How curves are shown: smoothing (0 to 0.99), a logarithmic axis. `changed` is called when either changes.
+function chartTools(place, changed) {
+  const view = { smooth: 0, log: false };
+  const slide = el('input', { type: 'range', min: 0, max: 0.99, step: 0.01, value: 0, id: 'smooth', 'aria-label': 'Smoothing' });
+  slide.addEventListener('input', () => { view.smooth = Number(slide.value); changed(); });
+  const log = el('button', { type: 'button', id: 'log-axis', 'aria-pressed': 'false' }, 'Log');
+  log.addEventListener('click', () => { view.log = !view.log; log.setAttribute('aria-pressed', view.log); changed(); });
+  place.append(el('label', { class: 'filter' }, 'Smooth', slide), log);
+  return view;
+}
+
+// An exponential mean that does not lag at its beginning, as TensorBoard's.
+function smoothed(points, weight) {
+  if (!weight) return points;
+  let mean = 0, n = 0;
+  return points.map(([x, y]) => {
+    if (y === null) return [x, y];
+    mean = mean * weight + (1 - weight) * y;
+    n++;
+    return [x, mean / (1 - Math.pow(weight, n))];
+  });
+}
+
 // Lines over a common axis. `data`: series [{name, colour, points: [[x, y]]}], marks [{x, kind, text}].
 class LineChart {
   constructor(place, options) {
@@ -77,7 +100,39 @@ class LineChart {
     this.svg.addEventListener('pointerleave', () => { this.at = null; this.draw(); });
     this.svg.addEventListener('blur', () => { this.at = null; this.draw(); });
     this.svg.addEventListener('keydown', e => this.key(e));
+    this.svg.addEventListener('pointerdown', e => { this.drag = this.place(e); });
+    this.svg.addEventListener('pointerup', e => this.release(e));
+    this.svg.addEventListener('dblclick', () => { this.range = null; this.draw(); });
     this.data = { series: [], marks: [] };
+    this.range = null;
+  }
+
+  place(e) {
+    const box = this.svg.getBoundingClientRect();
+    return this.scale ? this.scale.back((e.clientX - box.left) / box.width * this.scale.width) : null;
+  }
+
+  // What was dragged over is shown alone; a double click or 0 shows all again.
+  release(e) {
+    const to = this.place(e), from = this.drag;
+    this.drag = null;
+    if (from === null || from === undefined || to === null || !this.scale) return;
+    if (Math.abs(to - from) > (this.scale.x1 - this.scale.x0) * 0.03) { this.range = [Math.min(from, to), Math.max(from, to)]; this.draw(); }
+  }
+
+  // + and - zoom, Shift with an arrow pans, 0 shows all.
+  zoom(e) {
+    if (!this.scale) return false;
+    const { x0, x1 } = this.scale, span = x1 - x0, middle = this.at === null ? (x0 + x1) / 2 : this.at;
+    if (e.key === '+' || e.key === '=') this.range = [middle - span / 4, middle + span / 4];
+    else if (e.key === '-') this.range = this.range && [middle - span, middle + span];
+    else if (e.key === '0') this.range = null;
+    else if (e.shiftKey && e.key === 'ArrowLeft') this.range = [x0 - span / 4, x1 - span / 4];
+    else if (e.shiftKey && e.key === 'ArrowRight') this.range = [x0 + span / 4, x1 + span / 4];
+    else return false;
+    e.preventDefault();
+    this.draw();
+    return true;
   }
 
   update(data) {
@@ -86,6 +141,7 @@ class LineChart {
   }
 
   key(e) {
+    if (this.zoom(e)) return;
     const xs = this.xs();
     if (!xs.length || !['ArrowLeft', 'ArrowRight', 'Home', 'End', 'Escape'].includes(e.key)) return;
     e.preventDefault();
@@ -117,9 +173,13 @@ class LineChart {
   draw() {
     const width = Math.max(260, this.svg.clientWidth || 520), height = this.options.height || 180;
     const m = { left: 52, right: 10, top: 12, bottom: 22 };
-    const { series, marks } = this.data;
+    const view = this.options.view || { smooth: 0, log: false }, marks = this.data.marks;
+    const level = y => y === null ? null : !view.log ? y : y > 0 ? Math.log10(y) : null;
+    const series = this.data.series.map(s => ({ ...s, points: smoothed(s.points, view.smooth).map(([x, y]) => [x, level(y)]) }));
+    const inside = x => !this.range || x >= this.range[0] && x <= this.range[1];
     let x0 = Infinity, x1 = -Infinity, y0 = this.options.fromZero ? 0 : Infinity, y1 = this.options.fromZero ? 1e-9 : -Infinity;
     for (const s of series) for (const [x, y] of s.points) {
+      if (!inside(x)) continue;
       x0 = Math.min(x0, x); x1 = Math.max(x1, x);
       if (y !== null) { y0 = Math.min(y0, y); y1 = Math.max(y1, y); }
     }
@@ -131,18 +191,19 @@ class LineChart {
       this.scale = null;
       return;
     }
+    if (this.range) [x0, x1] = this.range;
     if (x1 === x0) x1 = x0 + 1;
     const room = y1 === y0 ? Math.abs(y0) * 0.1 || 1 : (y1 - y0) * 0.06;
     y1 += room;
     if (!this.options.fromZero) y0 -= room;
     const X = x => m.left + (x - x0) / (x1 - x0) * (width - m.left - m.right);
     const Y = y => height - m.bottom - (y - y0) / (y1 - y0) * (height - m.top - m.bottom);
-    this.scale = { width, back: px => x0 + (px - m.left) / (width - m.left - m.right) * (x1 - x0) };
+    this.scale = { width, x0, x1, back: px => x0 + (px - m.left) / (width - m.left - m.right) * (x1 - x0) };
     // Bytes are counted in powers of two: ticks are round in the unit that is shown.
     const unit = this.options.formatY === Format.bytes ? Math.pow(1024, Math.max(0, Math.floor(Math.log(y1 || 1) / Math.log(1024)))) : 1;
     for (const t of ticks(y0 / unit, y1 / unit, 4).map(t => t * unit)) {
       parts.push(el('line', { class: 'grid', x1: m.left, x2: width - m.right, y1: Y(t), y2: Y(t) }));
-      parts.push(el('text', { x: m.left - 6, y: Y(t) + 4, 'text-anchor': 'end' }, this.options.formatY(t)));
+      parts.push(el('text', { x: m.left - 6, y: Y(t) + 4, 'text-anchor': 'end' }, this.options.formatY(view.log ? Math.pow(10, t) : t)));
     }
     const xTicks = this.options.time() ? ticks(0, x1 - x0, Math.max(2, width / 130)).map(t => x0 + t) : ticks(x0, x1, Math.max(2, width / 110));
     for (const t of xTicks) {
@@ -151,7 +212,7 @@ class LineChart {
     }
     parts.push(el('line', { class: 'axis', x1: m.left, x2: width - m.right, y1: height - m.bottom, y2: height - m.bottom }));
     for (const mark of marks || []) {
-      if (mark.x < x0) continue;
+      if (mark.x < x0 || this.range && mark.x > x1) continue;
       // What was done again after a loss may not have reached the step of the loss yet.
       const x = X(Math.min(mark.x, x1));
       parts.push(el('g', {}, el('title', {}, mark.text),
@@ -161,13 +222,13 @@ class LineChart {
     for (const s of series) {
       let path = '', pen = false;
       for (const [x, y] of s.points) {
-        if (y === null) { pen = false; continue; }
+        if (y === null || !inside(x)) { pen = false; continue; }
         path += `${pen ? 'L' : 'M'}${X(x).toFixed(1)} ${Y(y).toFixed(1)}`;
         pen = true;
       }
       parts.push(el('path', { class: `curve s${s.colour % COLOURS}`, d: path || 'M0 0' }));
     }
-    if (this.at !== null) this.cursor(parts, X, Y, m, height);
+    if (this.at !== null && this.at >= x0 && this.at <= x1) this.cursor(parts, X, y => Y(level(y)), m, height);
     else this.tip.textContent = '';
     this.svg.replaceChildren(...parts);
     this.label();
@@ -192,7 +253,7 @@ class LineChart {
       const p = known[known.length - 1];
       return p ? `${s.name || 'latest'} ${this.options.formatY(p[1])}` : `${s.name || 'latest'} unknown`;
     });
-    this.svg.setAttribute('aria-label', `${this.options.label}: ${last.join(', ')}. Arrow keys read the values.`);
+    this.svg.setAttribute('aria-label', `${this.options.label}: ${last.join(', ')}. Arrow keys read the values, + and - zoom, 0 shows all.`);
     this.svg.dataset.points = this.data.series.reduce((n, s) => n + s.points.length, 0);
     if (this.options.title && this.data.series.length === 1) this.value.textContent = last[0].replace(/^latest |^.* (?=\S+$)/, '');
     const entries = this.data.series.length > 1 ? this.data.series : [];

@@ -5,7 +5,33 @@ const PHASES = {
   alive: 'alive', lost: 'lost', mute: 'there, says nothing', waiting: 'not there yet', done: 'done',
 };
 
+// From so many tasks on, links are cells of a matrix: lines would be a knot.
+const MATRIX_FROM = 7;
+
+// Who sends to whom: a row for each sender, a column for each receiver, the colour by bytes per second.
+function drawMatrix(place, state) {
+  const names = state.tasks.map(t => t.short), n = names.length, cell = n > 24 ? 14 : 24, left = 90, top = 74;
+  const of = new Map(state.links.map(l => [l.from + '\n' + l.to, l]));
+  const most = Math.max(1, ...state.links.map(l => l.bytes_per_second || l.bytes / 1e9));
+  const parts = [];
+  state.tasks.forEach((t, i) => {
+    const y = top + i * cell + cell / 2 + 4, x = left + i * cell + cell / 2;
+    parts.push(el('g', { class: `node ${t.phase}`, 'data-task': t.short }, el('title', {}, `${t.name}: ${PHASES[t.phase] || t.phase}`), el('circle', { cx: 8, cy: y - 4, r: 4 }), el('text', { x: 18, y }, clip(t.short, 10))));
+    parts.push(el('text', { x: 0, y: 0, transform: `translate(${x + 4} ${top - 6}) rotate(-60)` }, clip(t.short, 10)));
+    names.forEach((to, j) => {
+      const link = of.get(t.short + '\n' + to), rate = link ? link.bytes_per_second : 0;
+      const share = link ? Math.max(0.08, Math.sqrt((rate || link.bytes / 1e9) / most)) : 0;
+      parts.push(el('rect', { class: 'cell' + (i === j ? ' self' : ''), x: left + j * cell + 1, y: top + i * cell + 1, width: cell - 2, height: cell - 2, rx: 3, 'fill-opacity': link ? share.toFixed(2) : null, 'data-link': link ? '1' : null },
+        el('title', {}, link ? `${t.short} to ${to}: ${Format.bytes(rate)} per second, ${Format.bytes(link.bytes)} in all` : `${t.short} to ${to}: nothing`)));
+    });
+  });
+  const width = left + n * cell + 60, height = top + n * cell + 4;
+  const label = `Traffic between ${n} tasks, senders down, receivers across. The table of links below has the figures.`;
+  place.replaceChildren(el('svg', { class: 'matrix', viewBox: `0 0 ${width} ${height}`, width, height, role: 'img', 'aria-label': label }, ...parts));
+}
+
 function drawTopology(place, state) {
+  if (state.tasks.length >= MATRIX_FROM) { drawMatrix(place, state); return; }
   const width = Math.max(320, place.clientWidth || 900), box = { w: width < 600 ? 132 : 164, h: 62 }, gap = 18;
   const upper = state.tasks.filter(t => t.job === 'ps'), lower = state.tasks.filter(t => t.job !== 'ps');
   const perRow = Math.max(1, Math.floor((width + gap) / (box.w + gap)));

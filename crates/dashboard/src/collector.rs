@@ -1,8 +1,10 @@
 //! Asks the tasks, reads the files, and keeps what they say. One loop, once a second; questions
 //! go out together and each has its time limit, so a dead task delays nobody.
 
+use crate::alerts::{self, Alert, Seen};
 use crate::files::Files;
 use crate::logs::Tail;
+use crate::run_file::{MEMORY, RunFile, read_json};
 use crate::samples::{Row, Samples};
 use crate::scalars::Scalars;
 use crate::state::{self, EventShown, JobShown, StateShown, TaskShown, short};
@@ -52,6 +54,11 @@ struct Known {
     job: Option<JobView>,
     /// How many of the launcher's events were taken over.
     job_events: u64,
+    alerts: Vec<Alert>,
+    /// When a page last asked for the state, and whether it was told the end.
+    page: (Option<Instant>, bool),
+    /// The last state that a dashboard saw of a past run.
+    past: Option<serde_json::Value>,
 }
 
 /// What only the loop touches.
@@ -83,6 +90,9 @@ impl Collector {
             checkpoints: Vec::new(),
             job: None,
             job_events: 0,
+            alerts: Vec::new(),
+            page: (None, false),
+            past: None,
         };
         Collector {
             subject,
@@ -93,19 +103,7 @@ impl Collector {
 
     /// Watches for ever.
     pub(crate) async fn run(self: Arc<Self>) {
-        let dirs = self.subject.dirs.iter();
-        let mut reading = Reading {
-            files: Files::new(dirs.map(|d| d.to_string_lossy().into_owned()).collect()),
-            tails: self
-                .subject
-                .logs
-                .iter()
-                .map(|(source, path)| {
-                    Tail::new(source.clone(), path.to_string_lossy().into_owned())
-                })
-                .collect(),
-            sink: self.subject.sink.clone(),
-        };
+        let mut reading = self.reading();
         let mut ticks = tokio::time::interval(EVERY);
         ticks.set_missed_tick_behavior(tokio::time::MissedTickBehavior::Delay);
         loop {
@@ -124,6 +122,19 @@ impl Collector {
                     self.ask().await;
                 },
             }
+        }
+    }
+
+    fn reading(&self) -> Reading {
+        let dirs = self.subject.dirs.iter();
+        let tails =
+            self.subject.logs.iter().map(|(source, path)| {
+                Tail::new(source.clone(), path.to_string_lossy().into_owned())
+            });
+        Reading {
+            files: Files::new(dirs.map(|d| d.to_string_lossy().into_owned()).collect()),
+            tails: tails.collect(),
+            sink: self.subject.sink.clone(),
         }
     }
 
@@ -200,6 +211,122 @@ impl Collector {
             (None, None) => {}
         }
         known.sample(time);
+        let broken = self.scalars.lock().broken().join(", ");
+        known.raise_alerts(broken, time);
+    }
+
+    /// A collector for a run on the disk.
+    pub(crate) fn of_run(file: &RunFile) -> Collector {
+        let mut subject = file.subject();
+        if file.status() == "running" {
+            let dir = file.dir.clone();
+            let last = Mutex::new(file.view());
+            subject.job = Some(Arc::new(move || {
+                let mut last = last.lock();
+                if let Some(file) = RunFile::read(&dir) {
+                    *last = file.view();
+                }
+                last.clone()
+            }));
+            return Collector::new(subject);
+        }
+        let collector = Collector::new(subject);
+        {
+            let mut known = collector.known.lock();
+            known.began = file.started().unwrap_or(known.began);
+            known.take_job(Some(file.view()));
+            known.close();
+            let memory = read_json(&file.dir.join(MEMORY)).unwrap_or_default();
+            if memory["state"].is_object() {
+                known.past = Some(memory["state"].clone());
+            }
+            let rows = memory["rows"].as_array().into_iter().flatten();
+            for row in rows {
+                // A row of another version is left out.
+                if let Ok(row) = serde_json::from_value(row.clone()) {
+                    known.samples.add(row);
+                }
+            }
+        }
+        collector
+    }
+
+    /// Reads the files of a past run to their ends.
+    pub(crate) fn read_past(&self) {
+        /// Looks at files; each takes a bounded number of events.
+        const LOOKS: usize = 40;
+        let mut reading = self.reading();
+        for _ in 0..LOOKS {
+            let before = self.scalars.lock().version();
+            self.read(&mut reading);
+            if self.scalars.lock().version() == before {
+                break;
+            }
+        }
+        let step = self.scalars.lock().step();
+        let mut known = self.known.lock();
+        let saved = known.checkpoints.iter().filter_map(|c| c.step).max();
+        if let Some(step) = step.max(saved) {
+            let time = known.began;
+            known.steps.add(time, step);
+        }
+    }
+
+    /// The step that was last heard of.
+    pub(crate) fn step(&self) -> Option<i64> {
+        let known = self.known.lock();
+        let past = known.past.as_ref();
+        let past = past.and_then(|p| p["global_step"]["value"].as_i64());
+        past.max(known.steps.shown(now()).value)
+    }
+
+    /// The last value of every curve.
+    pub(crate) fn results(&self) -> BTreeMap<String, f32> {
+        self.scalars.lock().results()
+    }
+
+    /// What is kept of a job that has ended: the last state and the samples.
+    pub(crate) fn memory(&self) -> String {
+        let state = self.state();
+        let known = self.known.lock();
+        json!({"format": 1, "state": state, "rows": known.samples.since(0)}).to_string()
+    }
+
+    /// Whether no page is open, or all that are were told the end.
+    pub(crate) fn is_settled(&self) -> bool {
+        let known = self.known.lock();
+        let (asked, told) = known.page;
+        told || asked.is_none_or(|at| at.elapsed() > 3 * EVERY)
+    }
+
+    /// `/api/state`, for a page.
+    pub(crate) fn state_for_page(&self) -> String {
+        let state = self.state();
+        let has_ended = state.job.as_ref().is_some_and(|job| job.ended.is_some());
+        self.known.lock().page = (Some(Instant::now()), has_ended);
+        let past = self.known.lock().past.clone();
+        let Ok(fresh) = serde_json::to_value(&state) else {
+            return String::new();
+        };
+        let Some(serde_json::Value::Object(mut past)) = past else {
+            return fresh.to_string();
+        };
+        // What the record and the files say goes before what a dashboard saw last.
+        let own = [
+            "now",
+            "job",
+            "checkpoints",
+            "results",
+            "alerts",
+            "next_sample",
+            "scalars_version",
+            "next_log",
+            "began",
+        ];
+        for key in own {
+            past.insert(key.to_owned(), fresh[key].clone());
+        }
+        serde_json::Value::Object(past).to_string()
     }
 
     /// `/api/state`.
@@ -222,6 +349,7 @@ impl Collector {
             job: known.job.as_ref().map(|job| JobShown {
                 name: job.name.clone(),
                 phase: job.phase.clone(),
+                ended: job.ended.clone(),
             }),
             tasks: tasks.collect(),
             global_step: known.steps.shown(now()),
@@ -232,6 +360,8 @@ impl Collector {
             writers: state::writers(&known.tasks),
             checkpoints: known.checkpoints.clone(),
             events: known.events.iter().cloned().collect(),
+            alerts: known.alerts.clone(),
+            results: self.scalars.lock().results(),
             next_sample: known.samples.next(),
             scalars_version: self.scalars.lock().version(),
             next_log: self.subject.sink.next(),
@@ -303,6 +433,37 @@ impl Known {
         for task in self.tasks.iter_mut().filter(|t| over.contains(&t.name)) {
             task.ended(time);
         }
+    }
+
+    /// Nothing more will be heard: what did not end well is lost.
+    fn close(&mut self) {
+        let view = self.job.clone().unwrap_or_default();
+        for task in &mut self.tasks {
+            let process = view.tasks.iter().find(|p| p.name == task.name);
+            if let Some(process) = process.filter(|p| !p.is_over) {
+                task.phase = TaskPhase::Lost;
+                task.reason = process.exit.clone().unwrap_or_default();
+            }
+        }
+    }
+
+    fn raise_alerts(&mut self, broken: String, time: f64) {
+        let has_ended = self.job.as_ref().is_some_and(|job| job.ended.is_some());
+        let steps = self.steps.shown(time);
+        let lost = self.tasks.iter().filter(|t| t.phase == TaskPhase::Lost);
+        let lost: Vec<String> = lost.map(|t| short(&t.name)).collect();
+        let stale = state::staleness(&self.tasks);
+        let workers = self.tasks.iter().filter(|t| !t.name.contains("/job:ps/"));
+        let seen = Seen {
+            time,
+            has_ended,
+            broken,
+            lost: lost.join(", "),
+            moved: steps.moved,
+            mean_staleness: stale.mean(),
+            workers: workers.count(),
+        };
+        alerts::update(&mut self.alerts, &seen);
     }
 
     /// Takes over which tasks have left their sessions in order, as those say who had them.

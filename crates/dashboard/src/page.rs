@@ -2,6 +2,7 @@
 //! browser to load or run anything from elsewhere, and a request that names another host is
 //! refused: a page of the internet that a name leads here must not read it.
 
+use crate::Source;
 use crate::collector::Collector;
 use downpour_net::{HttpAnswer, HttpHandler, HttpRequest};
 use std::net::{IpAddr, SocketAddr};
@@ -28,6 +29,12 @@ const ASSETS: &[(&str, &str, &str)] = &[
         "text/javascript; charset=utf-8",
         include_str!("../assets/charts.js"),
     ),
+    ("/runs", HTML, include_str!("../assets/runs.html")),
+    (
+        "/runs.js",
+        "text/javascript; charset=utf-8",
+        include_str!("../assets/runs.js"),
+    ),
     (
         "/topology.js",
         "text/javascript; charset=utf-8",
@@ -48,15 +55,11 @@ const POLICY: &str = "default-src 'none'; script-src 'self'; style-src 'self'; i
 const COOKIE: &str = "downpour-dashboard";
 
 /// Answers requests from what a collector knows.
-pub(crate) fn handler(
-    collector: Arc<Collector>,
-    address: SocketAddr,
-    token: Option<String>,
-) -> HttpHandler {
+pub(crate) fn handler(source: Source, address: SocketAddr, token: Option<String>) -> HttpHandler {
     Arc::new(move |request| {
         let mut answer = match refusal(request, address, token.as_deref()) {
             Some(refusal) => refusal,
-            None => answer(&collector, request),
+            None => answer(&source, request),
         };
         let headers = [
             ("Content-Security-Policy", POLICY),
@@ -118,16 +121,30 @@ fn is_own(host: &str, address: SocketAddr) -> bool {
     is_loopback || name.eq_ignore_ascii_case("localhost")
 }
 
-fn answer(collector: &Collector, request: &HttpRequest) -> HttpAnswer {
-    let number = |name: &str| request.parameter(name).and_then(|n| n.parse::<u64>().ok());
+fn answer(source: &Source, request: &HttpRequest) -> HttpAnswer {
     if let Some((_, kind, content)) = ASSETS.iter().find(|(path, ..)| *path == request.path) {
         return HttpAnswer::new(200, kind, *content);
     }
-    match request.path.as_str() {
-        "/api/state" => match serde_json::to_string(&collector.state()) {
-            Ok(state) => HttpAnswer::new(200, JSON, state),
-            Err(e) => HttpAnswer::text(503, &e.to_string()),
+    match source {
+        Source::One(_) if request.path == "/api/runs" => HttpAnswer::new(200, JSON, "null"),
+        Source::One(collector) => figures(collector, request),
+        Source::Runs(runs) if request.path == "/api/runs" => {
+            match serde_json::to_string(&runs.shown()) {
+                Ok(shown) => HttpAnswer::new(200, JSON, shown),
+                Err(e) => HttpAnswer::text(503, &e.to_string()),
+            }
+        }
+        Source::Runs(runs) => match request.parameter("run").and_then(|id| runs.collector(id)) {
+            Some(collector) => figures(&collector, request),
+            None => HttpAnswer::text(404, "there is no such run; /api/runs lists them"),
         },
+    }
+}
+
+fn figures(collector: &Collector, request: &HttpRequest) -> HttpAnswer {
+    let number = |name: &str| request.parameter(name).and_then(|n| n.parse::<u64>().ok());
+    match request.path.as_str() {
+        "/api/state" => HttpAnswer::new(200, JSON, collector.state_for_page()),
         "/api/samples" => {
             HttpAnswer::new(200, JSON, collector.samples(number("since").unwrap_or(0)))
         }
@@ -150,7 +167,7 @@ mod tests {
     fn ask(target: &str, headers: &[(&str, &str)], token: Option<&str>) -> HttpAnswer {
         let collector = Arc::new(Collector::new(Subject::default()));
         let address = "127.0.0.1:6006".parse().unwrap();
-        let handler = handler(collector, address, token.map(str::to_owned));
+        let handler = handler(Source::One(collector), address, token.map(str::to_owned));
         handler(&HttpRequest::get(target, headers))
     }
 

@@ -1,14 +1,14 @@
 //! What each task did per second over the last minutes: one row a second, a bounded number of
 //! them, older ones thinned out so that a long job is still seen as a whole.
 
-use serde::Serialize;
+use serde::{Deserialize, Serialize};
 use std::collections::VecDeque;
 
 /// Rows that are kept; when there are more, every other one of the older half goes.
 const MAX_ROWS: usize = 900;
 
 /// One moment.
-#[derive(Clone, Debug, PartialEq, Serialize)]
+#[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub(crate) struct Row {
     /// Grows by one with every row that was ever added.
     pub(crate) id: u64,

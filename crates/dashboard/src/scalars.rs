@@ -86,6 +86,24 @@ impl Scalars {
         self.version
     }
 
+    /// The last number of every tag; of several runs with the same tag, the last one's.
+    pub(crate) fn results(&self) -> BTreeMap<String, f32> {
+        let last = self.curves.iter().filter_map(|((_, tag), curve)| {
+            let points = curve.points.iter().chain(curve.last.iter());
+            Some((tag.clone(), points.rev().find_map(|p| p.2)?))
+        });
+        last.collect()
+    }
+
+    /// Tags whose newest value is no number.
+    pub(crate) fn broken(&self) -> Vec<&str> {
+        let curves = self.curves.iter().filter(|(_, curve)| {
+            let newest = curve.last.or(curve.points.last().copied());
+            newest.is_some_and(|p| p.2.is_none())
+        });
+        curves.map(|((_, tag), _)| tag.as_str()).collect()
+    }
+
     /// All curves.
     pub(crate) fn shown(&self) -> Vec<Shown<'_>> {
         let curves = self.curves.iter();

@@ -1,6 +1,8 @@
 //! What the JSON API says: plain values made from what the collector knows. The page shows nothing
 //! that is not here.
 
+use crate::Ending;
+use crate::alerts::Alert;
 use crate::files::Checkpoint;
 use crate::steps::StepShown;
 use crate::task::{Rates, TaskPhase, WatchedTask};
@@ -35,6 +37,10 @@ pub(crate) struct StateShown {
     pub(crate) writers: Vec<WriterShown>,
     pub(crate) checkpoints: Vec<Checkpoint>,
     pub(crate) events: Vec<EventShown>,
+    /// What somebody should look at now.
+    pub(crate) alerts: Vec<Alert>,
+    /// The last value of every curve.
+    pub(crate) results: BTreeMap<String, f32>,
     /// What the other parts of the API have by now.
     pub(crate) next_sample: u64,
     pub(crate) scalars_version: u64,
@@ -45,6 +51,8 @@ pub(crate) struct StateShown {
 pub(crate) struct JobShown {
     pub(crate) name: String,
     pub(crate) phase: String,
+    /// How it ended.
+    pub(crate) ended: Option<Ending>,
 }
 
 /// Something that happened.
@@ -170,6 +178,16 @@ pub(crate) struct WriterShown {
 pub(crate) struct Staleness {
     pub(crate) from: Vec<u64>,
     pub(crate) counts: Vec<u64>,
+}
+
+impl Staleness {
+    /// The mean, by the lower bounds of classes; nothing if nothing was measured.
+    pub(crate) fn mean(&self) -> Option<f64> {
+        let all: u64 = self.counts.iter().sum();
+        let pairs = self.from.iter().zip(&self.counts);
+        let total: f64 = pairs.map(|(from, n)| *from as f64 * *n as f64).sum();
+        (all > 0).then(|| total / all as f64)
+    }
 }
 
 /// `ps:0` of `/job:ps/replica:0/task:0`.

@@ -37,6 +37,21 @@ pub struct JobView {
     pub events: Vec<JobEvent>,
     /// How many older events are not among them any more.
     pub forgotten: u64,
+    /// How the job ended, once it has.
+    pub ended: Option<Ending>,
+}
+
+/// How a job ended.
+#[derive(Clone, Debug, Default, serde::Serialize)]
+pub struct Ending {
+    /// `done`, `failed`, `interrupted`, or `lost` if its launcher is gone without a word.
+    pub outcome: String,
+    /// Why, in a sentence.
+    pub why: String,
+    /// The task at fault, its last lines and a hint.
+    pub cause: Option<String>,
+    /// From start to end.
+    pub seconds: f64,
 }
 
 /// A process of a job.

@@ -1,8 +1,8 @@
 //! How a task ends: who may end it, and what happens then. The rule for being done is the worker's
-//! (`downpour_worker::Ending`), the door is `downpour_net::Gate`; here they meet the clock.
+//! (`downpour_worker::Ending`), the door is `downpour_net::Admission`; here they meet the clock.
 
 use downpour_master::Master;
-use downpour_net::{Gate, Limits, Peers, RemoteMaster, task_name};
+use downpour_net::{Admission, Limits, Peers, RemoteMaster, task_name};
 use downpour_worker::{Ending, Patience, Verdict, Worker};
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -115,7 +115,7 @@ pub enum EndReason {
 const FAREWELLS: Duration = Duration::from_secs(1);
 
 /// Resolves when those the task waits for are done.
-pub(crate) async fn done(when: &WhenDone, worker: &Worker, peers: &Peers, gate: &Gate) {
+pub(crate) async fn done(when: &WhenDone, worker: &Worker, peers: &Peers, admission: &Admission) {
     let patience = Patience {
         grace: when.grace,
         lost: when.lost(),
@@ -131,7 +131,7 @@ pub(crate) async fn done(when: &WhenDone, worker: &Worker, peers: &Peers, gate: 
         tokio::time::sleep(pause).await;
         let here = (worker, peers);
         ask(&mut ending, &mut masters, here, start, patience.lost / 4).await;
-        let verdict = ending.look(start.elapsed(), &worker.attendance(), gate.busy() > 0);
+        let verdict = ending.look(start.elapsed(), &worker.attendance(), admission.busy() > 0);
         if verdict != said {
             tell(peers.own(), &verdict, worker);
             said = verdict;
@@ -222,17 +222,17 @@ fn tell(own: &str, verdict: &Verdict, worker: &Worker) {
 /// Lets steps under way end, at most for `drain`, and answers the rest; then ends the sessions.
 /// Another order may shorten the time.
 pub(crate) async fn wind_down(
-    gate: &Gate,
+    admission: &Admission,
     master: &Master,
     peers: &Peers,
     drain: Duration,
     orders: &mut watch::Receiver<Option<Duration>>,
 ) {
-    gate.drain();
+    admission.drain();
     let mut deadline = Instant::now() + drain;
     loop {
         tokio::select! {
-            () = gate.idle() => break,
+            () = admission.idle() => break,
             () = tokio::time::sleep_until(deadline) => break,
             Ok(()) = orders.changed() => {
                 if let Some(shorter) = *orders.borrow_and_update() {
@@ -241,9 +241,9 @@ pub(crate) async fn wind_down(
             }
         }
     }
-    gate.cut();
+    admission.cut();
     // Their answers go out before the sessions end, which would answer otherwise.
-    let _ = tokio::time::timeout(FAREWELLS, gate.empty()).await;
+    let _ = tokio::time::timeout(FAREWELLS, admission.empty()).await;
     master.shut_down();
     peers.farewells(FAREWELLS).await;
 }

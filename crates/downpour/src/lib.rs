@@ -18,10 +18,11 @@ pub use downpour_client::{
     Estimate, Machine, Outcome, PartialRun, Placement, Profile, Run, RunMetadata, Runner, Session,
     SessionOptions, Step, Target, Traced,
 };
-pub use downpour_net::{
-    ClusterError, ClusterSpec, Definition, DefinitionError, Limits, Refusal, Role, Transport,
-    inspect_task, parse_bytes, parse_duration, stop_task,
+pub use downpour_cluster::{
+    ClusterError, ClusterSpec, Definition, DefinitionError, Role, Transport, parse_bytes,
+    parse_duration,
 };
+pub use downpour_net::{Limits, Refusal, inspect_task, stop_task};
 pub use downpour_runtime::{Console, Stream};
 pub use downpour_tensor::TensorMemory;
 pub use downpour_train as train;

@@ -3,11 +3,9 @@
 use crate::ending::{self, EndConfig, EndReason};
 use crate::machine;
 use crate::report::reporter;
+use downpour_cluster::{ClusterError, ClusterSpec, Transport};
 use downpour_master::{Master, MasterConfig, MasterShell};
-use downpour_net::{
-    ClusterError, ClusterSpec, Control, Gate, Health, Lanes, Limits, Listener, Methods, Peers,
-    Transport,
-};
+use downpour_net::{Admission, Control, Health, Lanes, Limits, Listener, Methods, Peers};
 use downpour_runtime::{Console, Device, Extensions, Host, MemoryBudget, Registry, Timer};
 use downpour_wire::Budget;
 use downpour_worker::{Worker, WorkerConfig, WorkerShell};
@@ -201,7 +199,7 @@ impl Server {
             let handler: Weak<Worker> = Arc::downgrade(&worker);
             lanes.handled_by(handler);
             lanes.among(&config.cluster, &config.job, config.task);
-            downpour_runtime::set_before_long(downpour_net::let_go);
+            downpour_runtime::set_before_long(downpour_net::flush_batch);
         }
         let master = Arc::new(Master::new(MasterConfig {
             task: worker.clone(),
@@ -243,18 +241,18 @@ impl Server {
         self,
         stop: impl Future<Output = ()> + Send,
     ) -> Result<EndReason, ServerError> {
-        let gate = Gate::new(&self.name);
+        let admission = Admission::new(&self.name);
         let (order, mut orders) = watch::channel(None);
         let control = Control {
             task: self.name,
             allow_remote: self.ending.allow_remote_stop,
             allow_remote_inspect: self.allow_remote_inspect,
-            reporter: reporter(self.master.clone(), self.worker.clone(), gate.clone()),
+            reporter: reporter(self.master.clone(), self.worker.clone(), admission.clone()),
             drain: self.ending.drain,
-            gate: gate.clone(),
+            admission: admission.clone(),
             order,
         };
-        gate.show_metrics(&control.reporter, self.allow_remote_inspect);
+        admission.show_metrics(&control.reporter, self.allow_remote_inspect);
         let shell = MasterShell::service(self.master.clone(), self.limits.message_bytes);
         let worker = WorkerShell::new(self.worker.clone());
         let mut methods = Methods::default();
@@ -270,7 +268,7 @@ impl Server {
             let mut drain = self.ending.drain;
             let done = async {
                 match &self.ending.when_done {
-                    Some(when) => ending::done(when, &self.worker, &self.peers, &gate).await,
+                    Some(when) => ending::done(when, &self.worker, &self.peers, &admission).await,
                     None => std::future::pending().await,
                 }
             };
@@ -288,11 +286,11 @@ impl Server {
                 }
             }
             health.draining().await;
-            ending::wind_down(&gate, &self.master, &self.peers, drain, &mut orders).await;
+            ending::wind_down(&admission, &self.master, &self.peers, drain, &mut orders).await;
             health.ended().await;
         };
         let (listener, limits) = (self.listener, self.limits);
-        let doors = (gate.clone(), self.peers.lanes().cloned());
+        let doors = (admission.clone(), self.peers.lanes().cloned());
         downpour_net::serve(listener, routes, methods, limits, doors, end).await;
         Ok(reason)
     }

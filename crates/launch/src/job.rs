@@ -64,6 +64,15 @@ pub enum Outcome {
 }
 
 impl Outcome {
+    /// The outcome in one word, as records and summaries have it.
+    pub fn word(&self) -> &'static str {
+        match self {
+            Outcome::Done => "done",
+            Outcome::Failed(..) | Outcome::NotStarted(..) => "failed",
+            Outcome::Interrupted(_) => "interrupted",
+        }
+    }
+
     /// The exit code of the launcher: that of the process at fault.
     pub fn code(&self) -> u8 {
         match self {

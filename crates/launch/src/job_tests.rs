@@ -45,7 +45,7 @@ fn job(names: &[&str], change: impl FnOnce(&mut Rules)) -> Played {
         ended: None,
         dir: "/nowhere".into(),
         train_dir: None,
-        cluster: downpour_net::ClusterSpec::default(),
+        cluster: downpour_cluster::ClusterSpec::default(),
         tasks: tasks.collect(),
         happenings: Default::default(),
         forgotten: 0,

@@ -19,6 +19,7 @@ mod plan;
 mod policy;
 mod ports;
 mod program;
+mod record;
 mod spec;
 mod state;
 mod summary;
@@ -32,6 +33,7 @@ pub use name::TaskName;
 pub use output::{Listener, Printed};
 pub use plan::{Planned, cluster, processes};
 pub use policy::RestartPolicy;
+pub use record::{Origin, RECORD, checked_out, enlist, list_dir, process_start, write_record};
 pub use spec::{DoneWhen, Group, JobSpec, MAX_TASKS, MAX_TEXT, SpecError};
 pub use state::{
     Exit, Happening, HappeningKind, JobPhase, JobState, MAX_HAPPENINGS, Monitor, TaskPhase,

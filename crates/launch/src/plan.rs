@@ -3,7 +3,7 @@
 
 use crate::spec::{JobSpec, SpecError, value};
 use crate::{TaskName, TaskRole};
-use downpour_net::ClusterSpec;
+use downpour_cluster::ClusterSpec;
 use std::collections::BTreeMap;
 
 /// A process to start.

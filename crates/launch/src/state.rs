@@ -3,7 +3,7 @@
 //! through the shell); views, the dashboard and the exit summary read snapshots from a [`Monitor`].
 
 use crate::TaskName;
-use downpour_net::ClusterSpec;
+use downpour_cluster::ClusterSpec;
 use parking_lot::{Condvar, Mutex};
 use serde::{Serialize, Serializer};
 use std::collections::VecDeque;

@@ -47,11 +47,7 @@ pub fn summary(outcome: &Outcome, state: &JobState) -> String {
 /// Writes `summary.json` into the run's directory.
 pub fn write_summary(outcome: &Outcome, state: &JobState) -> std::io::Result<()> {
     let text = serde_json::json!({
-        "outcome": match outcome {
-            Outcome::Done => "done",
-            Outcome::Failed(..) | Outcome::NotStarted(..) => "failed",
-            Outcome::Interrupted(_) => "interrupted",
-        },
+        "outcome": outcome.word(),
         "exit_code": outcome.code(),
         "job": state,
     });

@@ -1,6 +1,6 @@
 //! Times in a job's description: `30s`, `500ms`, `2m`.
 
-use downpour_net::parse_duration;
+use downpour_cluster::parse_duration;
 use serde::de::{Deserialize, Deserializer, Error};
 use serde::ser::Serializer;
 use std::time::Duration;

@@ -9,8 +9,8 @@ use crate::stalls::{Doing, Stalls};
 use crate::tasks::Tasks;
 use downpour_graph::{Code, DeviceName, Result, Status};
 use downpour_net::{
-    Limits, LocalTask, Missing, Peers, Presence, RecentRequests, RemoteTask, StepCounter, StepEnd,
-    Task,
+    AwaitedTasks, Limits, LocalTask, Peers, Presence, RecentRequests, RemoteTask, StepCounter,
+    StepEnd, Task,
 };
 use downpour_plan::{Endpoints, Request};
 use downpour_tensor::Tensor;
@@ -357,7 +357,7 @@ impl Master {
         }
         let mut remote_device = Vec::new();
         for name in self.config.peers.others() {
-            let missing = Missing::default();
+            let missing = AwaitedTasks::default();
             let search = RemoteTask::find(&self.config.peers, name, self.config.random, &missing);
             if let Ok(Ok(task)) = tokio::time::timeout(LOOK_AROUND, search).await {
                 remote_device.extend(task.devices());

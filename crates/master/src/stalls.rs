@@ -8,7 +8,7 @@
 
 use crate::plans::Registered;
 use crate::session::Session;
-use downpour_net::{Peers, Reach};
+use downpour_net::{Peers, TaskProbe};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -185,7 +185,7 @@ impl Inner {
             let (peers, name) = (self.peers.clone(), name.to_owned());
             asked.spawn(async move {
                 let found = peers.reach(&name, ANSWER).await;
-                (found == Reach::Away).then(|| {
+                (found == TaskProbe::Away).then(|| {
                     let address = peers.address(&name).unwrap_or("?");
                     format!("{name} at {address}")
                 })

@@ -1,8 +1,10 @@
 //! The tasks of a session: its own and those of the cluster that its graph may use.
 
+use downpour_cluster::ClusterSpec;
 use downpour_graph::{DeviceName, Result, Status};
 use downpour_net::{
-    ClusterSpec, Limits, LocalTask, Missing, NewSession, Peers, RemoteTask, Task, task_name,
+    AwaitedTasks, Limits, LocalTask, NewSession, Peers, RemoteTask, Task, cluster_from_def,
+    task_name,
 };
 use downpour_plan::DeviceRef;
 use downpour_wire::messages::{DeviceAttributes, ServerDef, SessionConfig};
@@ -194,12 +196,12 @@ impl Tasks {
 /// whoever asked for it.
 struct Search {
     tasks: tokio::task::JoinSet<Result<RemoteTask>>,
-    missing: Arc<Missing>,
+    missing: Arc<AwaitedTasks>,
 }
 
 impl Search {
     fn start(peers: &Arc<Peers>, names: Vec<String>, random: fn() -> u64) -> Search {
-        let missing: Arc<Missing> = Arc::default();
+        let missing: Arc<AwaitedTasks> = Arc::default();
         let mut tasks = tokio::task::JoinSet::new();
         for name in names {
             let (peers, missing) = (peers.clone(), missing.clone());
@@ -271,8 +273,8 @@ fn propagated(
     if config.cluster.jobs.is_empty() {
         return Ok(None);
     }
-    let spec = ClusterSpec::from_def(&config.cluster)
-        .map_err(|e| Status::invalid_argument(e.to_string()))?;
+    let spec =
+        cluster_from_def(&config.cluster).map_err(|e| Status::invalid_argument(e.to_string()))?;
     let address = target.strip_prefix("grpc://").unwrap_or(target);
     let mut own = None;
     for (job, tasks) in spec.jobs() {

@@ -1,67 +1,40 @@
-//! Clusters and the network: who is in a cluster, where a task listens and how others are
-//! reached, which limits hold, and the [`Task`] interface through which a master drives any task,
-//! its own or another.
+//! The network: where a task listens and what it answers (`serve`), how others are called (`call`),
+//! the faster way between tasks that are both ours (`lane`), which limits hold, and the [`Task`]
+//! interface through which a master drives any task, its own or another.
 
-mod address;
-mod cluster;
-mod connection;
-mod control;
+mod call;
 mod counts;
-mod deadline;
-mod dedup;
-mod definition;
-mod edges;
-mod gate;
-mod health;
-mod http;
-mod known;
+mod grpc_frames;
 mod lane;
 mod limits;
-mod linger;
-mod link;
-mod master;
-mod message;
-mod metrics;
-mod missing;
-mod peers;
-mod presence;
-mod pull;
-mod reach;
-mod remote;
-mod role;
-mod server;
+mod serve;
+mod spin;
 mod task;
 mod traffic;
 #[cfg(test)]
 mod transport_tests;
-mod tree;
-mod watch;
 
-pub use cluster::{ClusterError, ClusterSpec};
-pub use connection::{Answer, HAS_LANES, Methods};
-pub use control::{Control, Refusal, Reporter, inspect_task, stop_task};
+pub use call::awaited_tasks::AwaitedTasks;
+pub use call::master::{MasterCalls, RemoteMaster};
+pub use call::peers::{Expected, Peers, cluster_from_def, task_name};
+pub use call::remote::RemoteTask;
+pub use call::task_probe::TaskProbe;
 pub use counts::{CountedStep, StepCounter};
-pub use dedup::{RecentIds, RecentRequests};
-pub use definition::{Definition, DefinitionError, parse_bytes, parse_duration};
-pub use gate::Gate;
-pub use health::Health;
-pub use http::{HttpAnswer, HttpHandler, HttpRequest, serve_http};
 pub use lane::{
-    LaneHandler, LaneOffer, Lanes, RunEnded, StepState, Taker, Transport, is_lent, let_go,
+    LaneHandler, LaneOffer, Lanes, RunEnded, StepState, Taker, flush_batch, is_waiting_client,
 };
 pub use limits::Limits;
-pub use master::{MasterCalls, RemoteMaster};
-pub use metrics::metrics_of;
-pub use missing::Missing;
-pub use peers::{Expected, Peers, task_name};
-pub use presence::Presence;
-pub use reach::Reach;
-pub use remote::RemoteTask;
-pub use role::Role;
-pub use server::{Listener, serve};
+pub use serve::admission::Admission;
+pub use serve::control::{Control, Refusal, Reporter, inspect_task, stop_task};
+pub use serve::dedup::{RecentIds, RecentRequests};
+pub use serve::h2_server::{Answer, HAS_LANES, Methods};
+pub use serve::health::Health;
+pub use serve::http::{HttpAnswer, HttpHandler, HttpRequest, serve_http};
+pub use serve::listener::{Listener, serve};
+pub use serve::metrics::metrics_of;
+pub use serve::presence::Presence;
 pub use task::{
     Canceller, Done, GraphOptions, LocalTask, NewSession, PartialStep, Reply, StepEnd, StepStart,
     Task, ready,
 };
-pub use traffic::{LaneCounts, Traffic};
-pub use tree::TextError;
+pub use traffic::{PeerTraffic, Traffic};

@@ -11,11 +11,11 @@ const MAX_TASKS: usize = 10_000;
 
 /// The counts of one task, by peer. Clones share them.
 #[derive(Clone, Default)]
-pub struct Traffic(Arc<RwLock<BTreeMap<String, Arc<Lane>>>>);
+pub struct Traffic(Arc<RwLock<BTreeMap<String, Arc<PeerCounts>>>>);
 
 /// To and from one peer.
 #[derive(Default)]
-struct Lane {
+struct PeerCounts {
     bytes_sent: AtomicU64,
     bytes_received: AtomicU64,
     tensors_sent: AtomicU64,
@@ -23,9 +23,9 @@ struct Lane {
     waiting: AtomicU64,
 }
 
-/// Counts at one moment.
+/// What was exchanged with one peer so far.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
-pub struct LaneCounts {
+pub struct PeerTraffic {
     /// The other task.
     pub task: String,
     /// Bytes to it.
@@ -44,81 +44,81 @@ impl Traffic {
     /// A tensor went to the task of `device`.
     pub fn sent_tensor(&self, device: &str, bytes: usize) {
         let task = device.rsplit_once("/device:").map_or(device, |(t, _)| t);
-        self.with(task, |lane| {
-            lane.tensors_sent.fetch_add(1, Relaxed);
-            lane.bytes_sent.fetch_add(bytes as u64, Relaxed);
+        self.with(task, |peer| {
+            peer.tensors_sent.fetch_add(1, Relaxed);
+            peer.bytes_sent.fetch_add(bytes as u64, Relaxed);
         });
     }
 
     /// A message of a step went to a task, and an answer came.
     pub(crate) fn exchanged(&self, task: &str, sent: usize, received: usize) {
-        self.with(task, |lane| {
-            lane.bytes_sent.fetch_add(sent as u64, Relaxed);
-            lane.bytes_received.fetch_add(received as u64, Relaxed);
+        self.with(task, |peer| {
+            peer.bytes_sent.fetch_add(sent as u64, Relaxed);
+            peer.bytes_received.fetch_add(received as u64, Relaxed);
         });
     }
 
     /// A value is asked of a task; it counts as awaited until what is returned is dropped.
     pub(crate) fn asks(&self, task: &str) -> Asked {
-        let asked = Asked(self.lane(task));
-        if let Some(lane) = &asked.0 {
-            lane.waiting.fetch_add(1, Relaxed);
+        let asked = Asked(self.peer(task));
+        if let Some(peer) = &asked.0 {
+            peer.waiting.fetch_add(1, Relaxed);
         }
         asked
     }
 
     /// All counts, in the order of the tasks' names.
-    pub fn counts(&self) -> Vec<LaneCounts> {
-        let lanes = self.0.read();
-        let counts = lanes.iter().map(|(task, lane)| LaneCounts {
+    pub fn counts(&self) -> Vec<PeerTraffic> {
+        let peers = self.0.read();
+        let counts = peers.iter().map(|(task, peer)| PeerTraffic {
             task: task.clone(),
-            bytes_sent: lane.bytes_sent.load(Relaxed),
-            bytes_received: lane.bytes_received.load(Relaxed),
-            tensors_sent: lane.tensors_sent.load(Relaxed),
-            tensors_received: lane.tensors_received.load(Relaxed),
-            waiting: lane.waiting.load(Relaxed),
+            bytes_sent: peer.bytes_sent.load(Relaxed),
+            bytes_received: peer.bytes_received.load(Relaxed),
+            tensors_sent: peer.tensors_sent.load(Relaxed),
+            tensors_received: peer.tensors_received.load(Relaxed),
+            waiting: peer.waiting.load(Relaxed),
         });
         counts.collect()
     }
 
-    fn with(&self, task: &str, count: impl FnOnce(&Lane)) {
-        if let Some(lane) = self.0.read().get(task) {
-            return count(lane);
+    fn with(&self, task: &str, count: impl FnOnce(&PeerCounts)) {
+        if let Some(peer) = self.0.read().get(task) {
+            return count(peer);
         }
-        if let Some(lane) = self.lane(task) {
-            count(&lane);
+        if let Some(peer) = self.peer(task) {
+            count(&peer);
         }
     }
 
-    fn lane(&self, task: &str) -> Option<Arc<Lane>> {
-        if let Some(lane) = self.0.read().get(task) {
-            return Some(lane.clone());
+    fn peer(&self, task: &str) -> Option<Arc<PeerCounts>> {
+        if let Some(peer) = self.0.read().get(task) {
+            return Some(peer.clone());
         }
-        let mut lanes = self.0.write();
-        if lanes.len() >= MAX_TASKS && !lanes.contains_key(task) {
+        let mut peers = self.0.write();
+        if peers.len() >= MAX_TASKS && !peers.contains_key(task) {
             return None;
         }
-        Some(lanes.entry(task.to_owned()).or_default().clone())
+        Some(peers.entry(task.to_owned()).or_default().clone())
     }
 }
 
 /// A value that was asked for.
-pub(crate) struct Asked(Option<Arc<Lane>>);
+pub(crate) struct Asked(Option<Arc<PeerCounts>>);
 
 impl Asked {
     /// It came.
     pub(crate) fn came(&self, bytes: usize) {
-        if let Some(lane) = &self.0 {
-            lane.tensors_received.fetch_add(1, Relaxed);
-            lane.bytes_received.fetch_add(bytes as u64, Relaxed);
+        if let Some(peer) = &self.0 {
+            peer.tensors_received.fetch_add(1, Relaxed);
+            peer.bytes_received.fetch_add(bytes as u64, Relaxed);
         }
     }
 }
 
 impl Drop for Asked {
     fn drop(&mut self) {
-        if let Some(lane) = &self.0 {
-            lane.waiting.fetch_sub(1, Relaxed);
+        if let Some(peer) = &self.0 {
+            peer.waiting.fetch_sub(1, Relaxed);
         }
     }
 }
@@ -137,7 +137,7 @@ mod tests {
         drop((first, second));
         traffic.sent_tensor("/job:ps/task:0/device:CPU:0", 5);
         traffic.exchanged("/job:ps/task:0", 2, 3);
-        let expected = LaneCounts {
+        let expected = PeerTraffic {
             task: "/job:ps/task:0".into(),
             bytes_sent: 7,
             bytes_received: 43,

@@ -1,9 +1,9 @@
 //! Both ends of the transport against each other and against a peer that cuts its frames anywhere.
 
-use crate::connection::{Answer, Methods};
-use crate::gate::Gate;
-use crate::link::Link;
-use crate::pull::pull;
+use crate::call::h2_client::H2Client;
+use crate::call::pull::pull;
+use crate::serve::admission::Admission;
+use crate::serve::h2_server::{Answer, Methods, STEP_IS_OVER};
 use crate::{Limits, Listener, serve};
 use bytes::Bytes;
 use downpour_tensor::{DType, Tensor};
@@ -29,7 +29,7 @@ impl Drop for Dropped {
 }
 
 struct Server {
-    link: Link,
+    link: H2Client,
     /// Resolves when the call of `WAIT` is dropped.
     dropped: oneshot::Receiver<()>,
     stop: oneshot::Sender<()>,
@@ -60,7 +60,7 @@ async fn start(limits: Limits) -> Server {
     let listener = Listener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.address().to_string();
     let (stop, stopped) = oneshot::channel();
-    let gate = Gate::new("/job:test/replica:0/task:0");
+    let admission = Admission::new("/job:test/replica:0/task:0");
     let ended = tokio::spawn(async move {
         let stop = async {
             let _ = stopped.await;
@@ -70,14 +70,14 @@ async fn start(limits: Limits) -> Server {
             Routes::default(),
             methods,
             limits,
-            (gate, None),
+            (admission, None),
             stop,
         )
         .await;
     });
     let runtime = tokio::runtime::Handle::current();
     Server {
-        link: Link::new(&address, limits, runtime).unwrap(),
+        link: H2Client::new(&address, limits, runtime).unwrap(),
         dropped,
         stop,
         ended,
@@ -111,10 +111,7 @@ async fn messages_of_any_size_arrive_whole() {
         let reply = RecvTensorResponse::from_bytes(message, &Budget::default()).unwrap();
         let want = bytes_tensor(len as usize);
         assert!(reply.tensor.as_slice::<u8>().unwrap() == want.as_slice::<u8>().unwrap());
-        assert_eq!(
-            headers.contains_key(crate::connection::STEP_IS_OVER),
-            len == 1
-        );
+        assert_eq!(headers.contains_key(STEP_IS_OVER), len == 1);
     }
     let calls: Vec<_> = (0..100)
         .map(|i| {
@@ -179,7 +176,7 @@ async fn a_stopped_server_is_unavailable_and_its_calls_end() {
 }
 
 /// Answers one call with these frames.
-async fn scripted(frames: Vec<Bytes>, status: &'static str) -> Link {
+async fn scripted(frames: Vec<Bytes>, status: &'static str) -> H2Client {
     let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
     let address = listener.local_addr().unwrap().to_string();
     tokio::spawn(async move {
@@ -196,7 +193,7 @@ async fn scripted(frames: Vec<Bytes>, status: &'static str) -> Link {
         while connection.accept().await.is_some() {}
     });
     let runtime = tokio::runtime::Handle::current();
-    Link::new(&address, Limits::default(), runtime).unwrap()
+    H2Client::new(&address, Limits::default(), runtime).unwrap()
 }
 
 async fn pulled(frames: Vec<Bytes>) -> Result<Option<Tensor>, Status> {

@@ -3,7 +3,7 @@
 use crate::Worker;
 use crate::lifecycle::{Event, Start};
 use downpour_graph::Status;
-use downpour_net::{Canceller, LaneHandler, LaneOffer, RunEnded, StepState, is_lent};
+use downpour_net::{Canceller, LaneHandler, LaneOffer, RunEnded, StepState, is_waiting_client};
 use downpour_runtime::{Delivery, as_own_thread};
 use downpour_tensor::Tensor;
 use downpour_wire::lane::Run;
@@ -48,7 +48,7 @@ impl LaneHandler for Worker {
         // A step that is over wants nothing more.
         if let Ok(place) = self.want(step_id, 0) {
             place.paid_by(&self.config.device.account);
-            as_own_thread(is_lent(), || {
+            as_own_thread(is_waiting_client(), || {
                 // Refused when the step has been ended, which its execution hears for itself, or when there is no room: then
                 // the step ends, as it cannot get on without the value.
                 if let Err(e) = place.send(key, Delivery { tensor }) {
@@ -62,7 +62,7 @@ impl LaneHandler for Worker {
         if let Ok(place) = self.want(step_id, 0) {
             let offer = Box::new(move |receiver: downpour_runtime::Receiver| {
                 offer(Box::new(move |tensor| {
-                    as_own_thread(is_lent(), || {
+                    as_own_thread(is_waiting_client(), || {
                         receiver(tensor.map(|tensor| Delivery { tensor }));
                     });
                 }));

@@ -12,8 +12,8 @@ use crate::writers::Writers;
 use downpour_executor::{CompileEnv, KernelCache, Plan, SessionFunctions, Step};
 use downpour_graph::{Graph, Result, Status};
 use downpour_net::{
-    Canceller, ClusterSpec, Done, GraphOptions, Limits, LocalTask, NewSession, PartialStep, Peers,
-    Reply, StepCounter, StepEnd, StepStart, StepState, Task, ready, task_name,
+    Canceller, Done, GraphOptions, Limits, LocalTask, NewSession, PartialStep, Peers, Reply,
+    StepCounter, StepEnd, StepStart, StepState, Task, cluster_from_def, ready, task_name,
 };
 use downpour_runtime::{
     Cancellation, Device, Registry, Rendezvous, Siblings, Staleness, StepEnv, Trace,
@@ -305,7 +305,7 @@ impl Worker {
         };
         let (devices, peers) = match own_cluster {
             Some(def) => {
-                let spec = ClusterSpec::from_def(&def.cluster)
+                let spec = cluster_from_def(&def.cluster)
                     .map_err(|e| Status::invalid_argument(e.to_string()))?;
                 let name = task_name(&def.job_name, def.task_index.max(0) as u32);
                 let renamed = |(i, device): (usize, &Arc<Device>)| {

@@ -1,6 +1,7 @@
 //! TFRecord files (plain and compressed), examples, the checkpoint state file, cluster texts.
 
 use bytes::Bytes;
+use downpour_cluster::{ClusterSpec, Definition, parse_duration};
 use downpour_formats::checkpoint_state::CheckpointState;
 use downpour_formats::example::fast::{
     Sink, read_example, read_feature_list, read_sequence_example,
@@ -9,7 +10,6 @@ use downpour_formats::example::json::json_to_example;
 use downpour_formats::example::{FeatureKind, parse_example, parse_sequence_example};
 use downpour_formats::record::{Compression, RecordOptions, RecordReader};
 use downpour_graph::DeviceName;
-use downpour_net::{ClusterSpec, Definition, parse_duration};
 use std::process::ExitCode;
 
 fn main() -> ExitCode {

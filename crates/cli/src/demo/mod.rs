@@ -17,8 +17,8 @@ mod worker;
 pub(crate) use sandblaster::Task;
 pub(crate) use worker::Worker;
 
-use crate::dashboard::DashboardFlags;
-use crate::run::conduct::{conduct, setup};
+use crate::dashboard::{Beside, DashboardFlags};
+use crate::run::conduct::{conduct, origin, setup};
 use crate::run::console::{Console, When};
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
@@ -96,8 +96,10 @@ impl Show {
         };
         let (heard, told) = (progress.clone(), progress.clone());
         let (quiet, console) = (flags.json, Console::new(When::Auto));
+        let origin = origin(&local, dashboard.as_ref().map(Beside::url));
         let ended = conduct(
             local,
+            &origin,
             move |task, _, line| heard.hear(task, line),
             move |happening| {
                 if let (HappeningKind::Loss, Some(task)) = (happening.kind, &happening.task) {
@@ -110,8 +112,13 @@ impl Show {
         );
         view.finish();
         let (outcome, state) = ended?;
-        let _ = downpour_launch::write_summary(&outcome, &state);
         self.conclude(flags.json, &outcome, &state, &progress);
+        if let Some(dashboard) = &dashboard {
+            dashboard.end(&outcome, &state, |url| {
+                Console::new(When::Auto)
+                    .note(&format!("the dashboard stays at {url}; Ctrl-C ends it"));
+            });
+        }
         Ok(ExitCode::from(outcome.code()))
     }
 

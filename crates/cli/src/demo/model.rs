@@ -91,6 +91,9 @@ pub(crate) struct Model {
     loss: Output,
     accuracy: Output,
     way: Way,
+    step: Output,
+    /// The chief's event file.
+    events: Option<Events>,
 }
 
 /// How a worker learns.
@@ -144,6 +147,12 @@ impl Program for Teller {
             loss,
             accuracy,
             way,
+            step: worker.global_step().value().clone(),
+            // Without event files the demo still shows how it goes.
+            events: match worker.is_chief() {
+                true => Events::create(&self.dir).ok(),
+                false => None,
+            },
         })
     }
 
@@ -160,17 +169,14 @@ impl Program for Teller {
         }
     }
 
-    fn hooks(&self, m: &Model, worker: &Worker) -> Vec<Box<dyn Hook>> {
+    fn hooks(&self, m: &Model, _worker: &Worker) -> Vec<Box<dyn Hook>> {
         let mut hooks: Vec<Box<dyn Hook>> = vec![Box::new(Reporter::new(&m.loss, &m.accuracy))];
         if let Way::Downpour(pouring) = &m.way {
             hooks.push(Box::new(pouring.hook()));
         }
-        // Without event files the demo still shows how it goes.
-        if worker.is_chief()
-            && let Ok(events) = Events::create(&self.dir)
-        {
+        if let Some(events) = &m.events {
             let every = Every::Time(Duration::from_millis(250));
-            hooks.push(Box::new(Summaries::new(events, every)));
+            hooks.push(Box::new(Summaries::new(events.clone(), every)));
         }
         hooks
     }
@@ -183,6 +189,12 @@ impl Program for Teller {
         let session = session.raw()?;
         let accuracy = m.classifier.accuracy(&session, &self.data.test)?;
         report.insert("test_accuracy".to_owned(), accuracy);
+        // TensorBoard and dashboards of past runs show it; without event files it is printed all the same.
+        if let Some(events) = &m.events {
+            let step = session.fetch(&m.step)?.scalar_value::<i64>()?;
+            events.scalar(step, "test_accuracy", accuracy as f32)?;
+            events.flush()?;
+        }
         Ok(report)
     }
 }

@@ -2,10 +2,11 @@
 
 use anyhow::{Context as _, Result};
 use downpour_launch::{
-    Control, Happening, JobPhase, JobState, Listener, Local, Monitor, Outcome, Printed, Setup,
-    TaskName,
+    Control, Happening, JobPhase, JobState, Listener, Local, Monitor, Origin, Outcome, Printed,
+    Setup, TaskName, write_record,
 };
 use parking_lot::Mutex;
+use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::Duration;
@@ -29,9 +30,33 @@ pub(crate) fn setup(kills: Vec<(TaskName, Duration)>) -> Result<Setup> {
     })
 }
 
+/// What this run is made from; it is put on the list of this user's runs.
+pub(crate) fn origin(local: &Local, dashboard: Option<String>) -> Origin {
+    let origin = Origin {
+        command: std::env::args().collect(),
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        code: std::env::current_dir()
+            .ok()
+            .and_then(|dir| downpour_launch::checked_out(&dir)),
+        dashboard,
+    };
+    if let Some(list) = list() {
+        // Without a home the run is found by its directory only.
+        let _ = downpour_launch::enlist(&list, &local.monitor().snapshot().dir);
+    }
+    origin
+}
+
+/// Where this user's runs are listed.
+pub(crate) fn list() -> Option<PathBuf> {
+    let path = |name: &str| std::env::var_os(name).map(PathBuf::from);
+    downpour_launch::list_dir(path("HOME").as_deref(), path("XDG_STATE_HOME").as_deref())
+}
+
 /// Runs a job to its end. `line` hears what tasks print, `happened` what befalls them.
 pub(crate) fn conduct(
     local: Local,
+    origin: &Origin,
     line: impl Fn(&TaskName, Printed, &str) + Send + Sync + 'static,
     happened: impl Fn(&Happening) + Send + 'static,
 ) -> Result<(Outcome, JobState)> {
@@ -40,6 +65,7 @@ pub(crate) fn conduct(
         monitor: local.monitor(),
         told: Mutex::default(),
         happened: Mutex::new(Box::new(happened)),
+        origin: origin.clone(),
     });
     let speaking = teller.clone();
     let listener: Listener = Arc::new(move |task, printed, text| {
@@ -53,7 +79,10 @@ pub(crate) fn conduct(
         // The state says that the job has ended, so it ends, too.
         let _ = teller.join();
     }
-    Ok(ended?)
+    let (outcome, state) = ended?;
+    let _ = write_record(origin, &state, Some(&outcome));
+    let _ = downpour_launch::write_summary(&outcome, &state);
+    Ok((outcome, state))
 }
 
 /// Hears of every happening.
@@ -65,6 +94,7 @@ struct Teller {
     /// How many were told, and of which version of the state those are all.
     told: Mutex<(u64, Option<u64>)>,
     happened: Mutex<Happened>,
+    origin: Origin,
 }
 
 impl Teller {
@@ -83,6 +113,8 @@ impl Teller {
         }
         told.0 = state.forgotten + state.happenings.len() as u64;
         told.1 = Some(state.version);
+        // A full disk is no reason to stop a job.
+        let _ = write_record(&self.origin, &state, None);
         Some(state)
     }
 

@@ -6,11 +6,11 @@ mod guard;
 
 pub(crate) use guard::Guard;
 
-use crate::dashboard::DashboardFlags;
+use crate::dashboard::{Beside, DashboardFlags};
 use crate::serve::duration;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
-use conduct::{conduct, setup};
+use conduct::{conduct, origin, setup};
 use console::{Console, When};
 use downpour::train::CoordinatorUrl;
 use downpour_launch::{DoneWhen, JobSpec, Local, MAX_TEXT, TaskName};
@@ -167,8 +167,10 @@ impl Run {
         let quiet = self.quiet;
         let shown = console.clone();
         let lines = console::Lines::new(&console, &names);
+        let origin = origin(&local, dashboard.as_ref().map(Beside::url));
         let (outcome, state) = conduct(
             local,
+            &origin,
             move |task, printed, line| {
                 if !quiet {
                     lines.show(task, printed, line);
@@ -176,8 +178,12 @@ impl Run {
             },
             move |happening| shown.note(&happening.to_string()),
         )?;
-        let _ = downpour_launch::write_summary(&outcome, &state);
         console.plain(&downpour_launch::summary(&outcome, &state));
+        if let Some(dashboard) = &dashboard {
+            dashboard.end(&outcome, &state, |url| {
+                console.note(&format!("the dashboard stays at {url}; Ctrl-C ends it"));
+            });
+        }
         Ok(ExitCode::from(outcome.code()))
     }
 

@@ -1,8 +1,9 @@
 //! `ParallelInterleave`: as `Interleave`, with a task for each dataset that walks it ahead.
 //!
 //! A task takes elements from below and gives each a worker: a task that calls the function and
-//! fills a pipe with the elements of what it returns. A worker gets the place in the cycle that has
-//! been empty longest, which is the place `Interleave` would give it, so that the order is the same.
+//! fills a pipe with the elements of what it returns. A worker gets the next slot of the cycle that
+//! was never used, then the one that has been empty longest: the slot `Interleave` would give it, so
+//! that the order is the same.
 
 use super::calls::{ordered, parallelism, tuned};
 use super::dataset::{Dataset, Got, Iter, Next, Place, Recipe, Stream};
@@ -330,6 +331,18 @@ impl Shared {
             None => self.empty.push_back(at),
         }
     }
+
+    /// Puts a worker where `Interleave` would: the first round uses every slot of the cycle once
+    /// before a slot whose worker has ended is used again, however early that worker ended.
+    fn place(&mut self, worker: Worker, cycle: usize) {
+        if self.slots.len() < cycle {
+            return self.slots.push(Some(worker));
+        }
+        match self.empty.pop_front() {
+            Some(at) => self.slots[at] = Some(worker),
+            None => self.ahead.push_back(worker),
+        }
+    }
 }
 
 /// Takes elements and gives each a worker, as many as there is room for.
@@ -340,9 +353,11 @@ async fn run(place: Place, shared: Arc<Mutex<Shared>>, mut input: Iter, f: Fun, 
     loop {
         poll_fn(|cx| {
             let mut shared = shared.lock();
-            let room = !shared.empty.is_empty()
-                || shared.ahead.len() < shape.prefetch
-                || shared.slots.len() < shape.cycle.min(shared.visited.saturating_add(shape.calls));
+            let room = if shared.slots.len() < shape.cycle {
+                shared.slots.len() < shared.visited.saturating_add(shape.calls)
+            } else {
+                !shared.empty.is_empty() || shared.ahead.len() < shape.prefetch
+            };
             if room {
                 return Poll::Ready(());
             }
@@ -367,13 +382,7 @@ async fn run(place: Place, shared: Arc<Mutex<Shared>>, mut input: Iter, f: Fun, 
         let worker = Worker { pipe, _task: task };
         let wakers = {
             let mut shared = shared.lock();
-            match shared.empty.pop_front() {
-                Some(at) => shared.slots[at] = Some(worker),
-                None if shared.slots.len() < shape.cycle && shared.ahead.is_empty() => {
-                    shared.slots.push(Some(worker))
-                }
-                None => shared.ahead.push_back(worker),
-            }
+            shared.place(worker, shape.cycle);
             shared.taker.take()
         };
         wakers.into_iter().for_each(|w| w.wake());

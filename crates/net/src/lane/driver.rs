@@ -5,16 +5,17 @@
 //! ```text
 //!            a client waits                       it is done, and others wait
 //!   thread ─────────────────► client ─────────────────────────────────────────► other client
-//!      ▲                          │ it is done, and nothing has been read for a moment
+//!      ▲                          │ it is done, and nothing has been read for `CLAIM_FOR`
 //!      └──────────────────────────┘
 //! ```
-//! Whoever reads looks for a moment before it sleeps, because a message that finds its receiver asleep costs
-//! a wake-up of a core; meanwhile it gives way to whoever wants the core.
+//! The reader spins for `SPIN_FOR` before it sleeps, because a message that finds its receiver asleep costs a wake-up of a
+//! core, several times what handling it does. It yields on each pass. If another program then keeps the core, the reader
+//! stops spinning (`NO_SPIN_FOR`) and its threads are no longer pinned (`NO_PIN_FOR`).
 
-use super::one::Lane;
+use super::affinity::Pinned;
+use super::lane::Lane;
 use super::reader::Arrival;
-use super::seat::Seated;
-use super::{Lanes, held, pulse};
+use super::{Lanes, nanos, pulse, write_batch};
 use parking_lot::{Mutex, MutexGuard};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec};
 use std::cell::Cell;
@@ -27,40 +28,40 @@ use std::task::{Context, Poll, Wake, Waker};
 use std::thread::Thread;
 use std::time::{Duration, Instant};
 
-/// How long to look before sleeping. Messages between tasks of a host, with what the other does before it answers, take less.
-const MOMENT: u64 = 60_000;
+/// How long to spin before sleeping. Messages between tasks of a host, with what the other does before it answers, take less.
+const SPIN_FOR: Duration = Duration::from_micros(60);
 
-/// What giving way counts for, however long others had the core: then they are what is waited for, and each pass costs
-/// little.
-const GIVEN_WAY: u64 = 30_000;
+/// The most that one yield counts towards `SPIN_FOR`, however long others had the core: they may be what is waited for, and
+/// a pass costs little.
+const YIELD_COUNTS_AT_MOST: Duration = Duration::from_micros(30);
 
-/// Whoever keeps the core for so long after it was given has work of its own, if it does so twice within `WARY`, or was there
-/// before: once may have been the system.
-const HOG: u64 = 1_000_000;
+/// A yield that takes this long met a program with work of its own, if it happens twice within `NO_SPIN_FOR` or such a
+/// program was there before: once may have been the system.
+const FOREIGN_LOAD_AFTER: Duration = Duration::from_millis(1);
 
-/// How long not to give way to such a one: it takes the core for a whole turn, while who sleeps gets it as soon as something
-/// comes.
-const WARY: u64 = 40_000_000;
+/// How long to sleep at once instead of spinning when such a program is there: a thread that yields to it gets the core back
+/// only after a whole time slice, one that sleeps as soon as something comes.
+const NO_SPIN_FOR: Duration = Duration::from_millis(40);
 
-/// How often a client's thread goes to its task's core.
-const VISIT: u64 = 2_000_000;
+/// How often a client's thread is moved back to its task's core.
+const REPIN_EVERY: Duration = Duration::from_millis(2);
 
-/// How long after such a one was there threads do not keep to their core.
-const AWAY: u64 = 200_000_000;
+/// How long threads stay unpinned after such a program was there.
+const NO_PIN_FOR: Duration = Duration::from_millis(200);
 
-/// How long after a client's last look the lanes are still its own: the time to its next step.
-const CLAIM: u64 = 1_000_000;
+/// How long the lanes remain a client's after it last read them: the time to its next step.
+const CLAIM_FOR: Duration = Duration::from_millis(1);
 
-/// How often the lanes' own thread looks whether a client still reads them.
-const GLANCE: Duration = Duration::from_millis(2);
+/// How often the lanes' own thread polls whether a client still reads them.
+const POLL_CLAIM_EVERY: Duration = Duration::from_millis(2);
 
 thread_local! {
-    static IS_LENT: Cell<bool> = const { Cell::new(false) };
+    static IS_WAITING_CLIENT: Cell<bool> = const { Cell::new(false) };
 }
 
 /// Whether the calling thread waits for a step and has nothing else to do.
-pub fn is_lent() -> bool {
-    IS_LENT.get()
+pub fn is_waiting_client() -> bool {
+    IS_WAITING_CLIENT.get()
 }
 
 /// The right to read.
@@ -69,22 +70,22 @@ pub(crate) struct Driver {
     role: Mutex<Role>,
     /// Ends a sleep.
     bell: OwnedFd,
-    /// Whether whoever reads may be asleep.
+    /// Whether the reader may be asleep.
     is_asleep: AtomicBool,
     /// Whether the lanes' own thread reads.
     is_attended: AtomicBool,
     /// Until when the lanes are a client's, in nanoseconds from `start`.
     claimed: AtomicU64,
-    /// When the core was last kept for long by another, and until when to sleep at once, in nanoseconds from `start`.
-    hogged: AtomicU64,
-    wary: AtomicU64,
-    /// When a client's thread last went to its task's core.
-    visited: AtomicU64,
+    /// When another program last kept the core, and until when not to spin, in nanoseconds from `start`.
+    foreign_load: AtomicU64,
+    no_spin_until: AtomicU64,
+    /// When a client's thread was last moved to its task's core.
+    repinned: AtomicU64,
     /// Clients that wait while another reads.
     waiting: Mutex<Vec<Thread>>,
 }
 
-/// What whoever reads needs.
+/// What the reader needs: only the thread that holds it reads.
 #[derive(Default)]
 struct Role {
     lanes: Vec<Arc<Lane>>,
@@ -101,9 +102,9 @@ impl Driver {
             is_asleep: AtomicBool::new(false),
             is_attended: AtomicBool::new(false),
             claimed: AtomicU64::new(0),
-            hogged: AtomicU64::new(0),
-            wary: AtomicU64::new(0),
-            visited: AtomicU64::new(0),
+            foreign_load: AtomicU64::new(0),
+            no_spin_until: AtomicU64::new(0),
+            repinned: AtomicU64::new(0),
             waiting: Mutex::default(),
         })
     }
@@ -113,7 +114,7 @@ impl Driver {
         u64::try_from(self.start.elapsed().as_nanos()).unwrap_or(u64::MAX)
     }
 
-    /// Wakes whoever reads, to look at what has changed.
+    /// Wakes the reader, if it sleeps.
     pub(crate) fn kick(&self) {
         if self.is_asleep.load(Ordering::SeqCst) {
             // One that rings already is enough.
@@ -123,40 +124,41 @@ impl Driver {
 
     /// Whether nobody else wants the cores.
     fn is_calm(&self, now: u64) -> bool {
-        let wary = self.wary.load(Ordering::Relaxed);
-        wary == 0 || now > wary + AWAY
+        let until = self.no_spin_until.load(Ordering::Relaxed);
+        until == 0 || now > until + nanos(NO_PIN_FOR)
     }
 
-    /// Keeps the lanes' own thread to its core.
-    fn sit(&self, lanes: &Lanes, seated: &mut Option<Seated>) {
+    /// Pins the lanes' own thread to its core, unless another program wants it.
+    fn pin(&self, lanes: &Lanes, pinned: &mut Option<Pinned>) {
         if !self.is_calm(self.now()) {
-            *seated = None;
-        } else if seated.is_none()
-            && let Some(seat) = lanes.seat.get()
+            *pinned = None;
+        } else if pinned.is_none()
+            && let Some(affinity) = lanes.affinity.get()
         {
-            *seated = seat.take();
+            *pinned = affinity.pin();
         }
     }
 
-    /// Brings a client's thread to its task's core, now and then: it is never bound.
-    fn visit(&self, lanes: &Lanes) {
+    /// Moves a client's thread to its task's core, every `REPIN_EVERY`: it is never pinned, since it may start others.
+    fn repin(&self, lanes: &Lanes) {
         let now = self.now();
-        if now < self.visited.load(Ordering::Relaxed) + VISIT || !self.is_calm(now) {
+        if now < self.repinned.load(Ordering::Relaxed) + nanos(REPIN_EVERY) || !self.is_calm(now) {
             return;
         }
-        self.visited.store(now, Ordering::Relaxed);
-        if let Some(seat) = lanes.seat.get() {
-            seat.visit();
+        self.repinned.store(now, Ordering::Relaxed);
+        if let Some(affinity) = lanes.affinity.get() {
+            affinity.move_here();
         }
     }
 
     fn claim(&self) {
-        self.claimed.store(self.now() + CLAIM, Ordering::Relaxed);
+        self.claimed
+            .store(self.now() + nanos(CLAIM_FOR), Ordering::Relaxed);
     }
 
     /// The lanes' own thread.
     pub(crate) fn attend(lanes: &Weak<Lanes>) {
-        let mut seated = None;
+        let mut pinned = None;
         loop {
             let Some(lanes) = lanes.upgrade() else {
                 return;
@@ -167,18 +169,18 @@ impl Driver {
             let driver = &lanes.driver;
             if driver.now() < driver.claimed.load(Ordering::Relaxed) {
                 drop(lanes);
-                std::thread::sleep(GLANCE);
+                std::thread::sleep(POLL_CLAIM_EVERY);
                 continue;
             }
             let Some(role) = driver.role.try_lock() else {
                 drop(lanes);
-                std::thread::sleep(GLANCE);
+                std::thread::sleep(POLL_CLAIM_EVERY);
                 continue;
             };
             let is_claimed = || driver.now() < driver.claimed.load(Ordering::Relaxed);
             let from = role.last;
             driver.is_attended.store(true, Ordering::SeqCst);
-            driver.sit(&lanes, &mut seated);
+            driver.pin(&lanes, &mut pinned);
             driver.turn(role, &lanes, from, &is_claimed);
             driver.is_attended.store(false, Ordering::SeqCst);
             if is_claimed() {
@@ -187,7 +189,7 @@ impl Driver {
         }
     }
 
-    /// Looks for something that has come, awake for a moment from `from` on, and does what it asks for;
+    /// Reads once: spins until something comes or `SPIN_FOR` from `from` on is spent, then sleeps. Handles what came;
     /// `leave` says when to give up.
     fn turn(
         &self,
@@ -200,14 +202,14 @@ impl Driver {
         let mut arrivals = Vec::new();
         let mut since = self.now();
         let idle = since.saturating_sub(from.max(role.last));
-        // What it has looked for already, and what it looks now.
-        let mut spent = idle.min(MOMENT);
+        // What was spun already, and what is spun now.
+        let mut spent = idle.min(nanos(SPIN_FOR));
         loop {
             let ended = role.read(self, &mut arrivals);
             if !arrivals.is_empty() || !ended.is_empty() {
                 role.last = self.now();
                 drop(role);
-                held::holding(|| {
+                write_batch::batching(|| {
                     // What came before the end counts.
                     for (lane, arrival) in arrivals {
                         lane.handle(arrival, lanes);
@@ -222,18 +224,19 @@ impl Driver {
             if leave() {
                 return;
             }
-            if spent >= MOMENT || since < self.wary.load(Ordering::Relaxed) {
+            if spent >= nanos(SPIN_FOR) || since < self.no_spin_until.load(Ordering::Relaxed) {
                 return self.sleep(role, lanes, leave);
             }
             std::thread::yield_now();
             let now = self.now();
-            if now - since > HOG {
-                let last = self.hogged.swap(now, Ordering::Relaxed);
-                if last != 0 && now < last + WARY || !self.is_calm(now) {
-                    self.wary.store(now + WARY, Ordering::Relaxed);
+            if now - since > nanos(FOREIGN_LOAD_AFTER) {
+                let last = self.foreign_load.swap(now, Ordering::Relaxed);
+                if last != 0 && now < last + nanos(NO_SPIN_FOR) || !self.is_calm(now) {
+                    self.no_spin_until
+                        .store(now + nanos(NO_SPIN_FOR), Ordering::Relaxed);
                 }
             }
-            spent += (now - since).min(GIVEN_WAY);
+            spent += (now - since).min(nanos(YIELD_COUNTS_AT_MOST));
             since = now;
         }
     }
@@ -241,7 +244,7 @@ impl Driver {
     /// Sleeps until something comes.
     fn sleep(&self, role: MutexGuard<'_, Role>, lanes: &Lanes, leave: &dyn Fn() -> bool) {
         self.is_asleep.store(true, Ordering::SeqCst);
-        // Whoever wanted something said so before, or sees that this thread sleeps.
+        // A thread that wants something said so before, or sees that this one sleeps.
         if !leave() && role.version == lanes.version() {
             role.wait(&self.bell, lanes);
         }
@@ -262,18 +265,20 @@ impl Driver {
         let waker = Waker::from(signal.clone());
         let mut context = Context::from_waker(&waker);
         let mut future = pin!(future);
-        let before = IS_LENT.replace(true);
+        let before = IS_WAITING_CLIENT.replace(true);
         let outcome = loop {
-            if let Poll::Ready(outcome) = held::holding(|| future.as_mut().poll(&mut context)) {
+            if let Poll::Ready(outcome) =
+                write_batch::batching(|| future.as_mut().poll(&mut context))
+            {
                 break outcome;
             }
-            // One that waits within another must not keep what the other holds back.
-            held::let_go();
+            // A wait within another must not leave the outer one's frames unflushed.
+            write_batch::flush_batch();
             let from = self.now();
             let is_woken = || signal.is_woken.load(Ordering::SeqCst);
             while !signal.is_woken.swap(false, Ordering::SeqCst) {
                 self.claim();
-                self.visit(lanes);
+                self.repin(lanes);
                 match self.role.try_lock() {
                     Some(role) => self.turn(role, lanes, from, &is_woken),
                     None => {
@@ -282,13 +287,13 @@ impl Driver {
                             self.kick();
                         }
                         if !is_woken() {
-                            std::thread::park_timeout(GLANCE);
+                            std::thread::park_timeout(POLL_CLAIM_EVERY);
                         }
                     }
                 }
             }
         };
-        IS_LENT.set(before);
+        IS_WAITING_CLIENT.set(before);
         self.claim();
         self.waiting.lock().retain(|t| t.id() != signal.thread.id());
         // Someone else may wait for what comes.
@@ -381,7 +386,7 @@ impl Role {
             tv_sec: tick.as_secs() as i64,
             tv_nsec: i64::from(tick.subsec_nanos()),
         };
-        // Whatever ends the sleep is looked at by whoever looks next.
+        // The next pass reads whatever ended the sleep.
         let _ = rustix::event::poll(&mut watched, Some(&tick));
     }
 }

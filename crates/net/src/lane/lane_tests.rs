@@ -1,8 +1,9 @@
 //! Lanes between tasks of one process, over real sockets.
 
 use super::*;
-use crate::server::{Listener, serve};
-use crate::{ClusterSpec, Methods, Peers};
+use crate::serve::listener::{Listener, serve};
+use crate::{Methods, Peers};
+use downpour_cluster::ClusterSpec;
 use downpour_tensor::{Tensor, TensorMemory, shared};
 use std::sync::mpsc;
 use std::time::Instant;
@@ -63,7 +64,7 @@ struct End {
     lanes: Arc<Lanes>,
     peers: Peers,
     ears: Ears,
-    gate: Arc<Gate>,
+    admission: Arc<Admission>,
     handler: Arc<Heard>,
     stop: tokio::sync::oneshot::Sender<()>,
     serving: tokio::task::JoinHandle<()>,
@@ -119,9 +120,9 @@ fn end(
     let weak: Weak<Heard> = Arc::downgrade(&handler);
     lanes.handled_by(weak);
     let peers = Peers::new(spec, name, limits).with_lanes(Some(lanes.clone()));
-    let gate = Gate::new(name);
+    let admission = Admission::new(name);
     let (stop, stopping) = tokio::sync::oneshot::channel();
-    let doors = (gate.clone(), Some(lanes.clone()));
+    let doors = (admission.clone(), Some(lanes.clone()));
     let serving = tokio::spawn(async move {
         let stop = async {
             let _ = stopping.await;
@@ -147,7 +148,7 @@ fn end(
             stopped: s,
             failed: f,
         },
-        gate,
+        admission,
         handler,
         stop,
         serving,
@@ -294,19 +295,19 @@ async fn what_a_thread_holds_back_leaves_together_and_in_order() {
         let tensor = Tensor::scalar(step as f32);
         a.peers.push(step, &key(A, B), Some(&tensor)).unwrap();
     };
-    held::holding(|| {
+    write_batch::batching(|| {
         push(1);
         // Within another it is the outer one that lets go.
-        held::holding(|| push(2));
+        write_batch::batching(|| push(2));
         assert!(lane.unsent() > 0);
-        let_go();
+        flush_batch();
         assert_eq!(lane.unsent(), 0);
         push(3);
         assert!(lane.unsent() > 0);
     });
     assert_eq!(lane.unsent(), 0);
     let panicked = std::panic::catch_unwind(std::panic::AssertUnwindSafe(|| {
-        held::holding(|| {
+        write_batch::batching(|| {
             push(4);
             panic!("expected by the test");
         });
@@ -351,7 +352,7 @@ async fn calls_are_answered_stopped_and_refused() {
     call(&tx);
     let (heard, ended) = b.ears.runs.recv_timeout(PATIENCE).unwrap();
     assert_eq!(heard, run);
-    assert_eq!(b.gate.steps(), 1);
+    assert_eq!(b.admission.steps(), 1);
     ended(Ok(true));
     assert_eq!(outcomes.recv_timeout(PATIENCE).unwrap(), Ok(true));
     call(&tx);
@@ -369,11 +370,11 @@ async fn calls_are_answered_stopped_and_refused() {
     // A task that is about to end waits for what runs and takes nothing new.
     call(&tx);
     let (_, ended) = b.ears.runs.recv_timeout(PATIENCE).unwrap();
-    b.gate.drain();
+    b.admission.drain();
     call(&tx);
     let refused = outcomes.recv_timeout(PATIENCE).unwrap().unwrap_err();
     assert!(refused.message.ends_with("is shutting down"), "{refused:?}");
-    b.gate.cut();
+    b.admission.cut();
     b.ears.stopped.recv_timeout(PATIENCE).unwrap();
     ended(Ok(false));
     assert_eq!(outcomes.recv_timeout(PATIENCE).unwrap(), Ok(false));
@@ -481,7 +482,7 @@ async fn silence_is_noticed(is_busy: bool) {
     let mute = tokio::spawn(async move {
         let (socket, _) = mute.accept().await.unwrap();
         let other = Lanes::new(MUTE, 5, Limits::default()).unwrap();
-        hello::mute(socket, &other).await
+        handshake::mute(socket, &other).await
     });
     a.peers.open_lane(MUTE, None).await.unwrap();
     let _kept = mute.await.unwrap();
@@ -544,7 +545,7 @@ async fn a_wrong_task_or_life_is_refused_and_garbage_ends_the_lane() {
     assert!(refused.message.contains("this is /job:ps"), "{refused:?}");
     let address = b.peers.address(B).unwrap();
     let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
-    hello::as_task(&mut socket, "/job:worker/replica:0/task:3", B).await;
+    handshake::as_task(&mut socket, "/job:worker/replica:0/task:3", B).await;
     tokio::io::AsyncWriteExt::write_all(&mut socket, &[0xff; 64])
         .await
         .unwrap();
@@ -599,7 +600,7 @@ async fn signs_of_life_that_nobody_reads_do_not_pile_up() {
     const MUTE: &str = "/job:worker/replica:0/task:3";
     let address = b.peers.address(B).unwrap();
     let mut socket = tokio::net::TcpStream::connect(address).await.unwrap();
-    hello::as_task(&mut socket, MUTE, B).await;
+    handshake::as_task(&mut socket, MUTE, B).await;
     let ping = downpour_wire::lane::empty(downpour_wire::lane::Kind::Ping, 0);
     let pings = ping.repeat(1000);
     for _ in 0..1500 {

@@ -6,38 +6,41 @@
 //! host on a Unix socket that the task names there. It carries what both say. [`Lanes`] are those of one
 //! task; its worker is the [`LaneHandler`].
 
+mod affinity;
 mod driver;
-mod held;
-mod hello;
+mod handshake;
+#[expect(
+    clippy::module_inception,
+    reason = "one lane of the lanes: the file is named for its type"
+)]
+mod lane;
 #[cfg(test)]
 mod lane_tests;
-mod near;
-mod one;
 mod pulse;
 mod reader;
-mod seat;
+mod same_host;
 mod socket;
 mod table;
-mod transport;
+mod write_batch;
 mod writer;
 
-pub use driver::is_lent;
-pub use held::let_go;
-pub(crate) use hello::{MAGIC, greet};
+pub use driver::is_waiting_client;
+pub(crate) use handshake::{MAGIC, greet};
+pub(crate) use lane::Lane;
 pub use reader::Taker;
 pub use table::StepState;
-pub use transport::Transport;
+pub use write_batch::flush_batch;
 
 use crate::task::Canceller;
-use crate::{ClusterSpec, Gate, Limits};
+use crate::{Admission, Limits};
+use affinity::Affinity;
+use downpour_cluster::ClusterSpec;
 use downpour_graph::{Result, Status};
 use downpour_tensor::Tensor;
 use downpour_wire::lane::Run;
 use driver::Driver;
-pub(crate) use one::Lane;
 use parking_lot::Mutex;
 use pulse::Verdict;
-use seat::Seat;
 use socket::Socket;
 use std::collections::HashMap;
 use std::io;
@@ -74,7 +77,7 @@ pub struct Lanes {
     limits: Limits,
     pub(crate) driver: Driver,
     handler: OnceLock<Weak<dyn LaneHandler>>,
-    gate: OnceLock<Arc<Gate>>,
+    admission: OnceLock<Arc<Admission>>,
     state: Mutex<State>,
     version: AtomicU64,
     is_closed: AtomicBool,
@@ -83,9 +86,9 @@ pub struct Lanes {
     /// Name of the Unix socket, if there is one.
     near: OnceLock<String>,
     /// Long reads from the memory of tasks of the same host.
-    reads: near::Reads,
+    reads: same_host::Reads,
     /// Where they are read, on a host that is shared.
-    seat: OnceLock<Seat>,
+    affinity: OnceLock<Affinity>,
     /// Held while connecting: one attempt at a time to each peer.
     connecting: Mutex<HashMap<String, Arc<tokio::sync::Mutex<()>>>>,
 }
@@ -120,14 +123,14 @@ impl Lanes {
             limits,
             driver,
             handler: OnceLock::new(),
-            gate: OnceLock::new(),
+            admission: OnceLock::new(),
             state: Mutex::new(state),
             version: AtomicU64::new(0),
             is_closed: AtomicBool::new(false),
             looked: AtomicU64::new(0),
             near: OnceLock::new(),
-            reads: near::Reads::default(),
-            seat: OnceLock::new(),
+            reads: same_host::Reads::default(),
+            affinity: OnceLock::new(),
             connecting: Mutex::default(),
         }))
     }
@@ -140,9 +143,9 @@ impl Lanes {
 
     /// Says which tasks there are, and which this is: those that share a host share its cores so.
     pub fn among(&self, cluster: &ClusterSpec, job: &str, task: u32) {
-        if let Some(seat) = Seat::of(cluster, job, task) {
+        if let Some(affinity) = Affinity::of(cluster, job, task) {
             // A task is of one cluster.
-            let _ = self.seat.set(seat);
+            let _ = self.affinity.set(affinity);
         }
     }
 
@@ -230,13 +233,13 @@ impl Lanes {
         self.state.lock().table.called(peer);
     }
 
-    pub(crate) fn gated_by(&self, gate: Arc<Gate>) {
+    pub(crate) fn admitted_by(&self, admission: Arc<Admission>) {
         // There is one door to a task.
-        let _ = self.gate.set(gate);
+        let _ = self.admission.set(admission);
     }
 
-    fn gate(&self) -> Option<Arc<Gate>> {
-        self.gate.get().cloned()
+    fn admission(&self) -> Option<Arc<Admission>> {
+        self.admission.get().cloned()
     }
 
     fn handler(&self) -> Option<Arc<dyn LaneHandler>> {
@@ -261,7 +264,7 @@ impl Lanes {
     }
 
     /// Uses a connection whose other end is known.
-    fn adopt(self: &Arc<Self>, who: hello::Who, socket: Socket) -> io::Result<Arc<Lane>> {
+    fn adopt(self: &Arc<Self>, who: handshake::Who, socket: Socket) -> io::Result<Arc<Lane>> {
         if self.is_closed() {
             return Err(io::ErrorKind::NotConnected.into());
         }
@@ -426,8 +429,14 @@ fn given_up(lane: &Lane) -> Status {
     ))
 }
 
-fn nanos(time: Duration) -> u64 {
-    u64::try_from(time.as_nanos()).unwrap_or(u64::MAX)
+/// A time on the driver's clock.
+const fn nanos(time: Duration) -> u64 {
+    let nanos = time.as_nanos();
+    if nanos > u64::MAX as u128 {
+        u64::MAX
+    } else {
+        nanos as u64
+    }
 }
 
 /// What is said when there is no lane to a task.

@@ -1,6 +1,6 @@
 //! Which lanes a task has to each peer, which of them it uses, and which waits hang on which, as a state machine: what
 //! happened in, [`Effect`]s out. No I/O, no lock, no clock. `mod.rs` is its shell; every order of events between two
-//! tasks is tried in `table/explored.rs`.
+//! tasks is tried in `table/exhaustive_tests.rs`.
 //!
 //! A lane has two ends that learn of its end at different times, and a pair of tasks may have several: both may have
 //! called at once, or one has given a lane up (silence, a cut network) and called again while the other still
@@ -18,7 +18,7 @@
 use std::collections::BTreeMap;
 
 #[cfg(test)]
-mod explored;
+mod exhaustive_tests;
 
 /// How a lane began.
 #[derive(Clone, Debug, Hash)]
