@@ -141,13 +141,13 @@ impl Drop for Member {
 /// The thread of a member.
 fn take_part(register: &dyn Register, mut candidate: Candidate, shared: &Shared) {
     let begin = Instant::now();
-    let mut is_lost = false;
+    let (mut is_lost, mut is_leaving) = (false, false);
     loop {
         {
             let mut state = shared.state.lock();
             let now = begin.elapsed();
             if state.resign {
-                state.resign = false;
+                (state.resign, is_leaving) = (false, true);
                 candidate.resign(now);
             }
             if state.end || candidate.has_left() {
@@ -162,7 +162,6 @@ fn take_part(register: &dyn Register, mut candidate: Candidate, shared: &Shared)
         let Some(request) = candidate.poll(begin.elapsed()) else {
             continue;
         };
-        let is_last = matches!(&request, Request::Swap(_, record) if record.holder.is_empty());
         let reply = ask(register, &request).unwrap_or_else(|why| {
             if !is_lost {
                 warn!(%why, "elections pause; training goes on");
@@ -182,15 +181,15 @@ fn take_part(register: &dyn Register, mut candidate: Candidate, shared: &Shared)
         let mut state = shared.state.lock();
         // Who resigned meanwhile is chief no more, whatever the register said.
         state.held = match (after, candidate.until()) {
-            (Some(epoch), Some(until)) if !state.resign && !state.end => {
+            (Some(epoch), Some(until)) if !state.resign && !state.end && !is_leaving => {
                 Some((epoch, begin + until))
             }
             _ => None,
         };
         drop(state);
         shared.changed.notify_all();
-        if is_last && is_lost {
-            // Others wait for the lease to end.
+        if is_leaving && is_lost {
+            // Others wait for the lease to end; who leaves does not wait for the service.
             return;
         }
     }
@@ -210,5 +209,68 @@ fn ask(register: &dyn Register, request: &Request) -> crate::Result<Reply> {
             let swapped = register.swap(CHIEF, *expected, value.as_bytes())?;
             Ok(swapped.map_or(Reply::Conflict, Reply::Swapped))
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::record::Version;
+    use crate::register::{Error, Result};
+    use std::sync::mpsc::{Sender, channel};
+
+    /// Lets one member be elected, and never answers again.
+    struct LostAfterElection {
+        swaps: Mutex<u64>,
+        lost: Sender<()>,
+    }
+
+    impl LostAfterElection {
+        fn silent<T>(&self) -> Result<T> {
+            // The test may be over.
+            let _ = self.lost.send(());
+            Err(Error::Silent {
+                service: "a lost one".to_owned(),
+                within: Duration::ZERO,
+            })
+        }
+    }
+
+    impl Register for LostAfterElection {
+        fn read(&self, _: &str) -> Result<(Version, Vec<u8>)> {
+            match *self.swaps.lock() {
+                0 => Ok((Version::NONE, Vec::new())),
+                _ => self.silent(),
+            }
+        }
+
+        fn swap(&self, _: &str, _: Version, _: &[u8]) -> Result<Option<Version>> {
+            let mut swaps = self.swaps.lock();
+            *swaps += 1;
+            match *swaps {
+                1 => Ok(Some(Version(1))),
+                _ => self.silent(),
+            }
+        }
+    }
+
+    #[test]
+    fn who_resigns_does_not_wait_for_a_service_that_is_lost() {
+        let (lost, is_lost) = channel();
+        let swaps = Mutex::new(0);
+        let lease = Duration::from_secs(4);
+        let register = LostAfterElection { swaps, lost };
+        let mut member = Member::start(register, "a member", lease);
+        // It is chief, its renewal was not answered, and its lease has not ended.
+        let patience = Duration::from_secs(60);
+        is_lost.recv_timeout(patience).expect("a renewal is tried");
+        let (left, has_left) = channel();
+        std::thread::spawn(move || {
+            member.resign();
+            // The test may have given up.
+            let _ = left.send(member.office().epoch());
+        });
+        let epoch = has_left.recv_timeout(patience);
+        assert_eq!(epoch.expect("resigning hangs"), None);
     }
 }
