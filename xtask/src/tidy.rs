@@ -25,7 +25,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("master", &["plan", "net"]),
     ("build", &["graph"]),
     ("client", &["net", "build", "plan"]),
-    ("train", &["client", "formats"]),
+    ("coordination", &[]),
+    ("train", &["client", "formats", "coordination"]),
     ("launch", &["cluster"]),
     ("dashboard", &["net", "formats"]),
     (

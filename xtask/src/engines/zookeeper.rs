@@ -17,7 +17,14 @@ pub(super) const ENGINE: Engine = Engine {
     name: "zookeeper",
     install: |home| install::maven(ARTIFACTS, home).map(|_| ()),
     start,
-    tests: &[],
+    tests: &[&[
+        "--package",
+        "downpour-coordination",
+        "--features",
+        "etcd,zookeeper,engine-tests",
+        "--test",
+        "zookeeper",
+    ]],
 };
 
 fn start(home: &Path, data: &Path) -> Result<Service> {

@@ -5,6 +5,7 @@ use super::model::Kind;
 use super::{Show, worker_command};
 use anyhow::{Result, bail};
 use clap::Args;
+use downpour::train::CoordinatorUrl;
 
 /// Flags of `downpour demo mnist`.
 #[derive(Args)]
@@ -19,6 +20,10 @@ pub(crate) struct Mnist {
     /// With --sync: how many workers an update does not wait for
     #[arg(long, value_name = "N", default_value_t = 0, requires = "sync")]
     backup_workers: u32,
+
+    /// Where the chief is elected: etcd://HOST:PORT[,…]/JOB, zk://HOST:PORT[,…]/JOB or file:///DIR
+    #[arg(long, value_name = "URL", conflicts_with = "sync")]
+    coordinator: Option<CoordinatorUrl>,
 
     /// What is trained
     #[arg(long, value_enum, default_value_t = Kind::Softmax)]
@@ -45,6 +50,9 @@ impl Mnist {
         if self.sync {
             let backups = format!("--backups={}", self.backup_workers);
             command.extend(["--sync".to_owned(), backups]);
+        }
+        if let Some(service) = &self.coordinator {
+            command.push(format!("--coordinator={service}"));
         }
         Ok(Show {
             title: super::title(self.model, self.flags.ps, workers, &how),

@@ -8,7 +8,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::Args;
 use downpour::mnist::Mnist;
 use downpour::program;
-use downpour::train::Every;
+use downpour::train::{CoordinatorUrl, Every};
 use std::process::ExitCode;
 use std::time::{Duration, Instant};
 
@@ -32,6 +32,8 @@ pub(crate) struct Worker {
     #[arg(long, default_value_t = 0)]
     backups: usize,
     #[arg(long)]
+    coordinator: Option<CoordinatorUrl>,
+    #[arg(long)]
     downpour: bool,
     #[command(flatten)]
     how: How,
@@ -52,6 +54,7 @@ impl Worker {
             steps: self.steps,
             sync: self.sync,
             backups: self.backups,
+            coordinator: self.coordinator,
             dir: Some(self.dir.clone()),
             save: Every::Time(Duration::from_secs(1)),
             patience: Duration::from_secs(60),

@@ -12,6 +12,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use conduct::{conduct, origin, setup};
 use console::{Console, When};
+use downpour::train::CoordinatorUrl;
 use downpour_launch::{DoneWhen, JobSpec, Local, MAX_TEXT, TaskName};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -62,6 +63,10 @@ pub(crate) struct Run {
     /// Where the program keeps checkpoints and event files, for those who look at the job
     #[arg(long, value_name = "DIR")]
     train_dir: Option<PathBuf>,
+
+    /// Where programs of crate `downpour` elect their chief: etcd://HOST:PORT[,…]/JOB, zk://HOST:PORT[,…]/JOB or file:///DIR
+    #[arg(long, value_name = "URL")]
+    coordinator: Option<CoordinatorUrl>,
 
     /// A variable for the programs' environment
     #[arg(long, value_name = "NAME=VALUE")]
@@ -207,6 +212,10 @@ impl Run {
             spec.command.clone_from(&self.command);
         }
         spec.flags |= self.flags;
+        if let Some(service) = &self.coordinator {
+            let named = ("DOWNPOUR_COORDINATOR".to_owned(), service.to_string());
+            spec.env.extend([named]);
+        }
         spec.env.extend(environment(&self.env)?);
         let keep = |given: &Option<PathBuf>, was: Option<PathBuf>| given.clone().or(was);
         spec.dir = keep(&self.dir, spec.dir.take());

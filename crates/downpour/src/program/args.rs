@@ -3,7 +3,7 @@
 use super::{Options, Program, Stop, run};
 use crate::{ClusterSpec, Definition, Role};
 use downpour_build::Result as Built;
-use downpour_train::Every;
+use downpour_train::{CoordinatorUrl, Every};
 use std::process::ExitCode;
 use std::time::Duration;
 
@@ -19,6 +19,8 @@ Options of every Downpour program:
   --dir DIR           where checkpoints are restored from and saved to
   --save-seconds N    how often they are saved [60]
   --elect-seconds N   with --dir: when the chief is silent for so long, another worker takes over
+  --coordinator URL   where the chief is elected: etcd://HOST:PORT[,…]/JOB, zk://HOST:PORT[,…]/JOB or file:///DIR;
+                      DOWNPOUR_COORDINATOR says it too. Its lease is --elect-seconds [1]
   --json              end with one line of JSON
   --help              this text
 One task of a cluster of many processes instead, also by TF_CONFIG:
@@ -94,6 +96,9 @@ impl Args {
                     let seconds = number(&name, value()?)?;
                     parsed.options.elect = Some(Duration::from_secs(seconds));
                 }
+                "--coordinator" => {
+                    parsed.options.coordinator = Some(value()?.parse().map_err(text)?);
+                }
                 "--json" => parsed.json = true,
                 "--help" => parsed.help = true,
                 "--ps-hosts" => hosts.add_hosts("ps", &value()?).map_err(text)?,
@@ -148,6 +153,14 @@ pub fn log_to_stderr() {
     let _ = log.with_writer(std::io::stderr).try_init();
 }
 
+/// The service that `downpour run --coordinator` names to the programs it starts.
+fn coordinator_of_environment() -> Result<Option<CoordinatorUrl>, String> {
+    match std::env::var("DOWNPOUR_COORDINATOR") {
+        Ok(url) if !url.is_empty() => url.parse().map(Some).map_err(text),
+        _ => Ok(None),
+    }
+}
+
 /// A `main` for a program: reads the command line and `TF_CONFIG`, runs, prints the report.
 ///
 /// ```
@@ -184,8 +197,16 @@ pub fn log_to_stderr() {
 )]
 pub fn main<P: Program>(make: impl FnOnce() -> Built<P>) -> ExitCode {
     let config = std::env::var("TF_CONFIG").ok();
+    let coordinator = match coordinator_of_environment() {
+        Ok(coordinator) => coordinator,
+        Err(e) => {
+            eprintln!("error: DOWNPOUR_COORDINATOR: {e}");
+            return ExitCode::from(2);
+        }
+    };
     let options = Options {
         steps: P::STEPS,
+        coordinator,
         ..Options::default()
     };
     let args = match Args::parse_over(options, std::env::args().skip(1), config.as_deref()) {
@@ -267,6 +288,8 @@ mod tests {
             ("--what", "'--what' is no option"),
             ("--ps", "--ps needs a value"),
             ("--steps many", "--steps needs a number, not 'many'"),
+            ("--coordinator etcd://a/job", "'a' is not HOST:PORT"),
+            ("--coordinator a:2379", "no scheme"),
             ("--ps_hosts a:1 --job_name worker", "worker"),
         ] {
             let error = parse(line).unwrap_err();

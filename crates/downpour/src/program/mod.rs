@@ -16,12 +16,15 @@ use downpour_build::{
 use downpour_client::{SessionOptions, Target};
 use downpour_train::hooks::{Hook, StopAtStep};
 use downpour_train::{
-    Every, LeaseElection, Minimize, MissingWorkers, MonitoredSession, Optimizer, Supervision,
-    SyncReplicas, SyncTraining,
+    CoordinatedElection, CoordinatorUrl, Every, LeaseElection, Minimize, MissingWorkers,
+    MonitoredSession, Optimizer, Supervision, SyncReplicas, SyncTraining,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
 use std::time::{Duration, Instant};
+
+/// The lease of a chief that a service elects, unless the options say another.
+const COORDINATED_LEASE: Duration = Duration::from_secs(1);
 
 /// What varies between training programs.
 ///
@@ -148,6 +151,8 @@ pub struct Options {
     /// Elects the chief by a lease of this length in `dir`, so that another worker takes over when
     /// it is gone, instead of appointing the first one.
     pub elect: Option<Duration>,
+    /// Elects the chief in this service instead of `dir`, by a lease of `elect` or a second.
+    pub coordinator: Option<CoordinatorUrl>,
     /// How long to wait for the cluster.
     pub patience: Duration,
     /// Saves and ends early when somebody asks.
@@ -167,6 +172,7 @@ impl Default for Options {
             dir: None,
             save: Every::Time(Duration::from_secs(60)),
             elect: None,
+            coordinator: None,
             patience: Duration::from_secs(600),
             stop: Stop::default(),
         }
@@ -531,8 +537,17 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
     if let Some(dir) = &options.dir {
         supervision = supervision.checkpoints(dir, options.save);
     }
-    if let Some(lease) = options.elect {
-        supervision = supervision.election(candidate(options, &device, lease)?);
+    match (&options.coordinator, options.elect) {
+        (Some(service), lease) => {
+            refuse_sync(options)?;
+            let lease = lease.unwrap_or(COORDINATED_LEASE);
+            let election = CoordinatedElection::join(service, &device, lease)?;
+            supervision = supervision.election(election);
+        }
+        (None, Some(lease)) => {
+            supervision = supervision.election(candidate(options, &device, lease)?);
+        }
+        (None, None) => {}
     }
     if let Some(training) = &*worker.training.borrow() {
         supervision = supervision.hook(training.hook(place.is_chief));
@@ -572,12 +587,17 @@ fn candidate(options: &Options, device: &str, lease: Duration) -> Result<LeaseEl
             "an election needs a directory that all workers see: --dir",
         ));
     };
-    if options.sync {
-        return Err(Status::invalid_argument(
-            "synchronous training has an appointed chief: it cannot be elected",
-        ));
-    }
+    refuse_sync(options)?;
     Ok(LeaseElection::new(dir, device, lease))
+}
+
+fn refuse_sync(options: &Options) -> Result<()> {
+    match options.sync {
+        true => Err(Status::invalid_argument(
+            "synchronous training has an appointed chief: it cannot be elected",
+        )),
+        false => Ok(()),
+    }
 }
 
 /// Variables on the parameter servers by their size, or on the chief if there are none; all else on

@@ -198,3 +198,35 @@ fn a_program_elects_its_chief_if_it_has_a_place_for_it() {
     let error = program::run(&Count, &sync).unwrap_err().to_string();
     assert!(error.contains("cannot be elected"), "{error}");
 }
+
+#[test]
+fn a_program_elects_its_chief_in_a_service_and_names_one_that_is_not_there() {
+    let dir = tempfile::tempdir().unwrap();
+    let url = format!("file://{}/service", dir.path().display());
+    let options = program::Options {
+        workers: 2,
+        steps: 40,
+        dir: Some(dir.path().to_str().unwrap().to_owned()),
+        coordinator: Some(url.parse().unwrap()),
+        ..Default::default()
+    };
+    let report = program::run(&Count, &options).unwrap();
+    assert!(report["steps"] >= 40.0, "{report:?}");
+    // Somebody was elected there, and has resigned at the end.
+    let folder = downpour_coordination::Folder::open(&dir.path().join("service")).unwrap();
+    let (_, value) = downpour_coordination::Register::read(&folder, "chief").unwrap();
+    let record = downpour_coordination::Record::parse(&String::from_utf8(value).unwrap()).unwrap();
+    assert!(record.epoch > 0 && record.holder.is_empty(), "{record:?}");
+    let lost = program::Options {
+        coordinator: Some("file:///proc/none/service".parse().unwrap()),
+        ..options.clone()
+    };
+    let error = program::run(&Count, &lost).unwrap_err().to_string();
+    assert!(error.contains("/proc/none/service"), "{error}");
+    let sync = program::Options {
+        sync: true,
+        ..options
+    };
+    let error = program::run(&Count, &sync).unwrap_err().to_string();
+    assert!(error.contains("cannot be elected"), "{error}");
+}

@@ -3,8 +3,10 @@
 //! A supervised session asks its [`Election`] before every step and whenever it must be made anew,
 //! so that duties pass to another worker when the chief is gone.
 
+mod coordinated;
 mod lease;
 
+pub use coordinated::CoordinatedElection;
 pub use lease::LeaseElection;
 
 /// Chooses the chief among the workers.
