@@ -33,7 +33,12 @@ pub(crate) fn within<T>(
         let outcome = body();
         drop(done);
         match watch.join() {
-            Ok(true) => anyhow::bail!("it hung: not ended after {} s", limit.as_secs()),
+            Ok(true) => {
+                let hung = format!("it hung: not ended after {} s", limit.as_secs());
+                Err(outcome
+                    .err()
+                    .map_or_else(|| anyhow::anyhow!("{hung}"), |e| e.context(hung.clone())))
+            }
             _ => outcome,
         }
     })
@@ -98,5 +103,11 @@ mod tests {
             Ok(())
         });
         assert!(e.unwrap_err().to_string().contains("it hung"));
+        let e = within::<()>(Duration::from_millis(300), "hanging", || {
+            Command::new("sleep").arg("600").status()?;
+            anyhow::bail!("still running: flow::loops")
+        });
+        let shown = format!("{:#}", e.unwrap_err());
+        assert!(shown.ends_with("s: still running: flow::loops"), "{shown}");
     }
 }

@@ -80,6 +80,8 @@ fn fuzz_smoke() -> Result<String> {
 /// per-binary summaries.
 fn unit_tests(which: &[&str], transport: &str) -> Result<String> {
     let (mut passed, mut failed) = (0_u64, 0_u64);
+    // Tests that libtest has named as slow and that have not ended since.
+    let mut slow: Vec<String> = Vec::new();
     let result = run_watched(
         cargo()
             .env("DOWNPOUR_TEST_TRANSPORT", transport)
@@ -90,9 +92,19 @@ fn unit_tests(which: &[&str], transport: &str) -> Result<String> {
                 passed += p;
                 failed += f;
             }
+            if let Some(rest) = line.strip_prefix("test ") {
+                let (name, rest) = rest.split_once(' ').unwrap_or((rest, ""));
+                slow.retain(|other| other != name);
+                if rest.starts_with("has been running") {
+                    slow.push(name.to_owned());
+                }
+            }
         },
     );
-    let summary = format!("tests: {passed} passed, {failed} failed");
+    let mut summary = format!("tests: {passed} passed, {failed} failed");
+    if !slow.is_empty() {
+        summary += &format!(", still running: {}", slow.join(", "));
+    }
     match result {
         Ok(()) => Ok(summary),
         Err(_) if failed > 0 => bail!("{summary}"),

@@ -37,7 +37,7 @@ pub(crate) struct DashboardFlags {
     dashboard_token_file: Option<PathBuf>,
 
     /// Run this shell command for every alert (a loss that is no number, a step that stands, a lost task, stale
-    /// updates), with the alert as JSON on its standard input: 'curl -sd @- https://chat.example/hook'
+    /// updates), with the alert as JSON on its standard input: 'curl -sd @- URL'
     #[arg(long, value_name = "COMMAND", requires = "at")]
     on_alert: Option<String>,
 }
