@@ -41,9 +41,10 @@ const USAGE: &str = "\
 usage: cargo xtask <command>
 
   check                 fmt, clippy, tidy (crate arrows, file openings), generated code, docs
-  test [--all]          everything CI runs: check, release build, unit tests, the examples,
+  test [--all] [--only STEP]
+                        everything CI runs: check, release build, unit tests, the examples,
                         clusters, conformance, graphs, SciPy, fuzz smoke, bench smoke; with --all
-                        random comparisons draw many more samples
+                        random comparisons draw many more samples; with --only one step of it
   conformance [args]    real TensorFlow against `downpour serve` (see conformance/README.md)
   conformance --random [--count N] [--seed S] [--op GLOB] [--cases]
                         random calls of single ops, answered by both

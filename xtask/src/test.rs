@@ -1,83 +1,153 @@
-//! `cargo xtask test`: what CI runs. Goes on after a failing step where that makes sense, so one
-//! run shows everything that is wrong, and ends with the counts.
+//! `cargo xtask test`: what CI runs. Cheap steps come first; steps that measure nothing in time run two at a time; a
+//! failing step stops no other unless they need it, so that one run shows everything that is wrong.
 
-use crate::process::{build_server, cargo, run_watched};
+use crate::process::{build_server, cargo, run_watched, target_dir};
 use crate::{
     bench, check, cluster, conformance, dashboard, example, examples, fuzz, graphs, inspect,
-    launch, methods, patience, programs,
+    launch, methods, patience, programs, sandblaster, sweep, trial,
 };
-use anyhow::{Result, bail};
+use anyhow::{Context as _, Result, bail};
+use std::fs::{self, File};
+use std::io::Write as _;
+use std::process::{Command, Stdio};
+use std::sync::Mutex;
 use std::time::{Duration, Instant};
 
 /// Several times what the longest step takes, builds included: one that needs more hangs.
-const PATIENCE: Duration = Duration::from_secs(30 * 60);
+const PATIENCE: Duration = Duration::from_secs(20 * 60);
 
-/// Runs every step and fails when any of them did. With `--all`, random comparisons draw many more samples.
+/// The variable that names the file for a step's outcome.
+const OUTCOME: &str = "DOWNPOUR_TEST_OUTCOME";
+
+/// How many steps of [`BESIDE`] run at a time: their clients and servers keep about one core busy each.
+const AT_A_TIME: usize = 2;
+
+/// A step: its name, and what it does, with `true` for everything and `false` for a seeded sample.
+type Step = (&'static str, fn(bool) -> Result<String>);
+
+/// Without these nothing else can run.
+const FIRST: &[Step] = &[
+    ("check", |_| check::run().map(|()| String::new())),
+    ("build", |_| build_server().map(|()| String::new())),
+];
+
+/// What is quickly said, before TensorFlow, browsers and benchmarks.
+const UNIT: &[Step] = &[
+    ("unit", |_| unit_tests(&[], "auto")),
+    ("unit over gRPC", |_| {
+        unit_tests(&["--test", "cluster"], "grpc")
+    }),
+];
+
+/// Comparisons of values, the longest first. Their output is in `target/test/NAME.log`, too.
+const BESIDE: &[Step] = &[
+    ("conformance", |_| conformance::run_counting(&[])),
+    ("examples", |_| examples::train(&[])),
+    ("fuzz", |_| fuzz_smoke()),
+    ("graphs", |_| graphs::compare(&[])),
+    ("random ops", |_| conformance::random_sample()),
+    ("example", |_| example::run()),
+    ("programs", |_| programs::run(&words(&["--short"]))),
+    ("order", |is_all| {
+        let count = if is_all { "300" } else { "24" };
+        cluster::run(&words(&["--order", "--count", count]))
+    }),
+    ("sandblaster", |_| sandblaster::run(&[])),
+    ("board", |_| trial::board()),
+    ("methods", |_| methods::compare(&words(&["--smoke"]))),
+    ("inspect", |_| inspect::run(&[])),
+];
+
+/// What kills, cuts, watches or measures: alone on the machine.
+const ALONE: &[Step] = &[
+    ("launch", |_| launch::run()),
+    ("dashboard", |_| dashboard::test(&[])),
+    ("cluster", |_| cluster::run(&[])),
+    ("cluster over gRPC", |_| {
+        cluster::run(&words(&["--transport", "grpc", "--only", "ours"]))
+    }),
+    ("faults", |_| cluster::run(&words(&["--faults", "--short"]))),
+    ("cuts", |is_all| {
+        let short = words(&["--cuts", "--short"]);
+        cluster::run(if is_all { &short[..1] } else { &short })
+    }),
+    ("ending", |_| cluster::run(&words(&["--ending"]))),
+    ("bench", |_| bench_smoke()),
+    ("sweep", |_| sweep::sample()),
+];
+
+/// Runs every step and fails when any of them did. With `--all`, random comparisons draw many more samples; with
+/// `--only STEP` one step runs in this process.
 pub(crate) fn run(args: &[String]) -> Result<()> {
-    let is_all = match args {
-        [] => false,
-        [flag] if flag == "--all" => true,
-        other => bail!("test takes no argument but --all, not {}", other.join(" ")),
-    };
-    let sample = |few: &'static str, many: &'static str| if is_all { many } else { few };
+    let (mut is_all, mut only) = (false, None);
+    let mut args = args.iter();
+    while let Some(arg) = args.next() {
+        match arg.as_str() {
+            "--all" => is_all = true,
+            "--only" => only = Some(args.next().context("--only needs the name of a step")?),
+            other => bail!("test knows --all and --only STEP, not {other}"),
+        }
+    }
+    if let Some(name) = only {
+        return one(name, is_all);
+    }
     let mut report = Report::default();
-    report.step("check", || check::run().map(|()| String::new()));
-    if report.step("build", || build_server().map(|()| String::new())) {
-        report.step("unit", || unit_tests(&["--workspace"], "auto"));
-        report.step("unit over gRPC", || {
-            unit_tests(&["--package", "downpour", "--test", "cluster"], "grpc")
-        });
-        report.step("example", example::run);
-        report.step("examples", || examples::train(&[]));
-        report.step("methods", || methods::compare(&["--smoke".to_owned()]));
-        report.step("launch", launch::run);
-        report.step("dashboard", || dashboard::test(&[]));
-        report.step("cluster", || cluster::run(&[]));
-        report.step("cluster over gRPC", || {
-            cluster::run(&["--transport", "grpc", "--only", "ours"].map(str::to_owned))
-        });
-        report.step("order", || {
-            cluster::run(&["--order", "--count", sample("24", "300")].map(str::to_owned))
-        });
-        report.step("faults", || {
-            cluster::run(&["--faults".to_owned(), "--short".to_owned()])
-        });
-        report.step("cuts", || {
-            let short = ["--cuts", "--short"].map(str::to_owned);
-            cluster::run(if is_all { &short[..1] } else { &short })
-        });
-        report.step("ending", || cluster::run(&["--ending".to_owned()]));
-        report.step("programs", || programs::run(&["--short".to_owned()]));
-        report.step("conformance", || conformance::run_counting(&[]));
-        report.step("random ops", conformance::random_sample);
-        report.step("graphs", || graphs::compare(&[]));
-        report.step("inspect", || inspect::run(&[]));
-        report.step("board", crate::trial::board);
-        report.step("sandblaster", || crate::sandblaster::run(&[]));
-        report.step("fuzz", fuzz_smoke);
-        report.step("bench", bench_smoke);
-        report.step("sweep", crate::sweep::sample);
+    if FIRST.iter().all(|step| report.step(step, is_all)) {
+        for step in UNIT {
+            report.step(step, is_all);
+        }
+        report.beside(BESIDE, is_all);
+        for step in ALONE {
+            report.step(step, is_all);
+        }
     }
     report.finish()
 }
 
+fn words(words: &[&str]) -> Vec<String> {
+    words.iter().map(|&word| word.to_owned()).collect()
+}
+
+/// One step by its name, in this process; its outcome goes into the file that [`OUTCOME`] names.
+fn one(name: &str, is_all: bool) -> Result<()> {
+    let mut steps = [FIRST, UNIT, BESIDE, ALONE].into_iter().flatten();
+    let Some((_, body)) = steps.find(|(known, _)| *known == name) else {
+        let all = [FIRST, UNIT, BESIDE, ALONE].into_iter().flatten();
+        let names: Vec<&str> = all.map(|(name, _)| *name).collect();
+        bail!(
+            "no step is called '{name}'; there are: {}",
+            names.join(", ")
+        );
+    };
+    let outcome = body(is_all);
+    if let Some(file) = std::env::var_os(OUTCOME) {
+        let text = match &outcome {
+            Ok(note) => note.clone(),
+            Err(e) => format!("{e:#}"),
+        };
+        fs::write(file, text).context("cannot tell the step's outcome")?;
+    }
+    println!("{}", outcome?);
+    Ok(())
+}
+
 /// Runs every row of the benchmark briefly: that it works, not how fast it is.
 fn bench_smoke() -> Result<String> {
-    bench::run(&["--smoke".to_owned()])?;
+    bench::run(&words(&["--smoke"]))?;
     Ok("every row ran".to_owned())
 }
 
 fn fuzz_smoke() -> Result<String> {
     let targets = fuzz::targets()?;
     if targets.is_empty() {
-        return Ok("no targets yet".to_owned());
+        bail!("there is no fuzz target");
     }
-    fuzz::run(&["--seconds".to_owned(), "10".to_owned()])?;
-    Ok(format!("{} targets, 10 s each", targets.len()))
+    fuzz::run(&words(&["--seconds", "5"]))?;
+    Ok(format!("{} targets, 5 s each", targets.len()))
 }
 
-/// Runs tests with debug assertions, the tasks of clusters talking to each other over `transport`, and adds up cargo's
-/// per-binary summaries.
+/// Runs tests of the whole workspace (with the same features, so that nothing is compiled twice) with debug assertions,
+/// the tasks of clusters talking to each other over `transport`, and adds up cargo's per-binary summaries.
 fn unit_tests(which: &[&str], transport: &str) -> Result<String> {
     let (mut passed, mut failed) = (0_u64, 0_u64);
     // Tests that libtest has named as slow and that have not ended since.
@@ -85,7 +155,7 @@ fn unit_tests(which: &[&str], transport: &str) -> Result<String> {
     let result = run_watched(
         cargo()
             .env("DOWNPOUR_TEST_TRANSPORT", transport)
-            .args(["test", "--no-fail-fast"])
+            .args(["test", "--workspace", "--no-fail-fast"])
             .args(which),
         |line| {
             if let Some((p, f)) = counts(line) {
@@ -121,6 +191,38 @@ pub(crate) fn counts(line: &str) -> Option<(u64, u64)> {
     Some((numbers.next()?, numbers.next()?))
 }
 
+/// Runs a step as a process of its own, which can be ended with all that it started. Its output is ours, or with a
+/// `screen` to share is shown in one piece when it has ended.
+fn in_own_process(name: &str, is_all: bool, screen: Option<&Mutex<()>>) -> Result<String> {
+    let folder = target_dir().join("test");
+    fs::create_dir_all(&folder)?;
+    let file = |kind: &str| folder.join(format!("{}.{kind}", name.replace(' ', "-")));
+    let (log, outcome) = (file("log"), file("outcome"));
+    let mut command = Command::new(std::env::current_exe()?);
+    command
+        .args(["test", "--only", name])
+        .args(is_all.then_some("--all"))
+        .env(OUTCOME, &outcome)
+        .stdin(Stdio::null());
+    if screen.is_some() {
+        let log = File::create(&log).with_context(|| format!("cannot make {}", log.display()))?;
+        command.stdout(log.try_clone()?).stderr(log);
+    }
+    fs::write(&outcome, "its process told no outcome")?;
+    let ended = patience::run(&mut command, PATIENCE, name);
+    if let Some(screen) = screen {
+        let _guard = screen.lock();
+        println!("== {name}");
+        std::io::stdout().write_all(&fs::read(&log)?)?;
+    }
+    let told = fs::read_to_string(&outcome)?;
+    match ended {
+        Ok(true) => Ok(told),
+        Ok(false) => bail!("{told}"),
+        Err(e) => Err(e.context(told)),
+    }
+}
+
 #[derive(Default)]
 struct Report {
     lines: Vec<String>,
@@ -128,11 +230,34 @@ struct Report {
 }
 
 impl Report {
-    fn step(&mut self, name: &'static str, body: impl FnOnce() -> Result<String>) -> bool {
+    fn step(&mut self, (name, _): &Step, is_all: bool) -> bool {
         eprintln!("== {name}");
         let start = Instant::now();
-        let outcome = patience::within(PATIENCE, name, body);
-        let seconds = start.elapsed().as_secs();
+        let outcome = in_own_process(name, is_all, None);
+        self.note(name, start.elapsed(), outcome)
+    }
+
+    /// Runs steps [`AT_A_TIME`], in their order.
+    fn beside(&mut self, steps: &[Step], is_all: bool) {
+        let (next, screen) = (Mutex::new(steps.iter()), Mutex::new(()));
+        let report = Mutex::new(self);
+        let take = || next.lock().ok().and_then(|mut steps| steps.next());
+        std::thread::scope(|scope| {
+            for _ in 0..AT_A_TIME {
+                scope.spawn(|| {
+                    while let Some((name, _)) = take() {
+                        let start = Instant::now();
+                        let outcome = in_own_process(name, is_all, Some(&screen));
+                        if let Ok(mut report) = report.lock() {
+                            report.note(name, start.elapsed(), outcome);
+                        }
+                    }
+                });
+            }
+        });
+    }
+
+    fn note(&mut self, name: &'static str, took: Duration, outcome: Result<String>) -> bool {
         let is_ok = outcome.is_ok();
         let note = match outcome {
             Ok(note) => note,
@@ -142,8 +267,9 @@ impl Report {
                 format!("FAILED {e:#}")
             }
         };
+        let seconds = took.as_secs();
         self.lines
-            .push(format!("{name:<12} {seconds:>5} s  {note}"));
+            .push(format!("{name:<17} {seconds:>5} s  {note}"));
         is_ok
     }
 
