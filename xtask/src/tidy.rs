@@ -159,9 +159,12 @@ fn wrong_arrows(metadata: &Metadata) -> Vec<String> {
 /// The room a package name stands for; `None` for developers' tools, which may use anything.
 fn room(package: &str) -> Option<&str> {
     match package {
-        "xtask" | "downpour-bench" | "downpour-fuzz" | "downpour-sim" | "downpour-graph-tool" => {
-            None
-        }
+        "xtask"
+        | "downpour-bench"
+        | "downpour-fuzz"
+        | "downpour-sim"
+        | "downpour-script"
+        | "downpour-graph-tool" => None,
         "downpour" => Some("downpour"),
         other => Some(other.strip_prefix("downpour-").unwrap_or(other)),
     }

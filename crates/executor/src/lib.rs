@@ -15,6 +15,8 @@ mod functions;
 mod fuse;
 mod plan;
 mod run_kernel;
+#[cfg(test)]
+mod scripts;
 mod step;
 mod work;
 

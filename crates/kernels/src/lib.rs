@@ -32,7 +32,6 @@ mod nn;
 mod parse;
 mod queue;
 mod random;
-mod room;
 mod sparse;
 mod state;
 mod strings;
@@ -41,6 +40,7 @@ mod table;
 #[cfg(test)]
 mod testing;
 mod types;
+mod uninit;
 mod work;
 mod xla;
 

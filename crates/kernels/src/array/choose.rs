@@ -235,7 +235,7 @@ fn hot(
             ([on], [off]) => (on.clone(), off.clone()),
             _ => return Err(Status::internal("a scalar without an element")),
         };
-        let mut out = crate::room::repeated(&off, shape.num_elements());
+        let mut out = crate::uninit::repeated(&off, shape.num_elements());
         // Indices outside the depth leave their row cold.
         for (i, &k) in at.iter().enumerate() {
             if let Some(k) = usize::try_from(k).ok().filter(|&k| k < depth) {

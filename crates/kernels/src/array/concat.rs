@@ -3,8 +3,8 @@
 use super::dtypes::{COMMON_AND_STRING, CONCAT, PACK};
 use super::units::{Unit, room, with_unit};
 use crate::args::{axis as wrap, int_tensor, ints};
-use crate::room::append;
 use crate::types::INDEX;
+use crate::uninit::append;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::account::stop_point;

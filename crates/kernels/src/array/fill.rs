@@ -3,8 +3,8 @@
 use super::dtypes::{COMMON, COMMON_AND_STRING, FILL, RANGE};
 use super::units::{Unit, with_unit};
 use crate::args::{int, shape};
-use crate::room::{numbered, repeated};
 use crate::types::{INDEX, with_type};
+use crate::uninit::{numbered, repeated};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Element, Shape, Tensor};

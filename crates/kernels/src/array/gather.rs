@@ -4,7 +4,7 @@ use super::dtypes::{PACK, STRIDED};
 use super::units::{Unit, room, with_unit};
 use crate::args::ints;
 use crate::math::isa::prefetch_run;
-use crate::room::filled;
+use crate::uninit::filled;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Dims, Shape, Tensor};

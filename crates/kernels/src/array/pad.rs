@@ -97,7 +97,7 @@ fn pad(ctx: &mut OpContext<'_>) -> Result<()> {
         };
         let n = shape.num_elements();
         let mut out = match value {
-            Some(v) => crate::room::repeated(&v, n),
+            Some(v) => crate::uninit::repeated(&v, n),
             None => U::zeros(n)?,
         };
         place(&mut out, &walk, U::view(input)?)?;

@@ -5,7 +5,7 @@ use super::gather::position;
 use super::units::{Unit, with_unit};
 use crate::args::ints;
 use crate::math::isa::prefetch_run;
-use crate::room::filled;
+use crate::uninit::filled;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry, parallel_ranges};
 use downpour_tensor::{Dims, Shape};

@@ -5,7 +5,7 @@
 //! of the strided side (see [`Walk::fits`]); the loops then use slices, never unchecked indices.
 
 use super::units::Unit;
-use crate::room::{Filler, filled};
+use crate::uninit::{Filler, filled};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{OpContext, parallel_for};
 use downpour_tensor::{DType, Dims, Shape, Tensor};

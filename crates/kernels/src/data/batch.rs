@@ -1,8 +1,8 @@
 //! Elements in batches: `Batch`, `PaddedBatch`, and back again, `Unbatch`.
 
-use super::calls::{MapAndBatch, fused};
 use super::dataset::{Cardinality, Dataset, Element, Iter, Next, Place, Recipe, Spec, Stream};
 use super::define::{self, batched};
+use super::parallel_map::{MapAndBatch, fused};
 use super::sources::row;
 use super::state::{Restoring, Saving, State, misfit};
 use crate::queue::element::stack;

@@ -7,7 +7,7 @@ use super::define::{self, batched, check_shapes, check_types};
 use super::prefetch::Through;
 use super::sources::{Elements, spec_of};
 use super::state::{Restoring, Saving, State};
-use crate::queue::door::{Access, Home};
+use crate::queue::shared_handle::{Access, Home};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, Resource, Timer};
 use downpour_tensor::Tensor;

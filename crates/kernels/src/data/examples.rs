@@ -1,9 +1,9 @@
 //! `ParseExampleDataset`: batches of serialized `tf.Example`s, parsed beside each other.
 
-use super::calls::{Calls, Taken, ordered, parallelism, tuned};
 use super::dataset::{Cardinality, Dataset, Element, Next, Place, Recipe, Stream};
 use super::define::{self, declared};
 use super::function::{Fun, Native};
+use super::parallel_map::{Calls, Taken, ordered, parallelism, tuned};
 use super::state::{Restoring, Saving, State};
 use crate::parse::batch::{Parsed, parse_batch};
 use crate::parse::config::{Config, DenseShape, dense, ragged, sparse};

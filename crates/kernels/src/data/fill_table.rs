@@ -3,7 +3,7 @@
 use super::batch::batch_elements;
 use super::dataset::Dataset;
 use super::task::run_op;
-use crate::queue::door::Access;
+use crate::queue::shared_handle::Access;
 use crate::table::{TABLE_TYPE, Table};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{AsyncOp, Built, KernelBuilder, Registry};

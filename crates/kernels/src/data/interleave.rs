@@ -5,11 +5,11 @@
 //! was never used, then the one that has been empty longest: the slot `Interleave` would give it, so
 //! that the order is the same.
 
-use super::calls::{ordered, parallelism, tuned};
 use super::dataset::{Dataset, Got, Iter, Next, Place, Recipe, Stream};
 use super::define::{self, declared};
 use super::flat::{Cycle, lengths};
 use super::function::{Captured, Fun, dataset_name};
+use super::parallel_map::{ordered, parallelism, tuned};
 use super::prefetch::{Receiver, Sender, pipe};
 use super::task::{Permits, TaskHandle, Wakers, spawn};
 use downpour_graph::{Result, Status};

@@ -10,7 +10,7 @@ use super::graph::check_external_state;
 use super::state::State;
 use super::task::{Turnstile, run_op};
 use crate::list::optional::Optional;
-use crate::queue::door::{Access, Home};
+use crate::queue::shared_handle::{Access, Home};
 use downpour_formats::resource_handle;
 use downpour_graph::{Code, Result, Status};
 use downpour_runtime::{

@@ -1,10 +1,10 @@
 //! `Map` and `Filter`, one element at a time, with what else runs a function on each element:
 //! `TakeWhile`, `Scan`.
 
-use super::calls::ParallelMap;
 use super::dataset::{Cardinality, Dataset, Iter, Next, Place, Recipe, Stream};
 use super::define::{self, declared};
 use super::function::{Captured, Fun, dataset_name, mapped, only};
+use super::parallel_map::ParallelMap;
 use super::state::{Restoring, Saving, State, misfit};
 use downpour_graph::{Code, Result, Status};
 use downpour_runtime::{Built, KernelBuilder, Registry};
@@ -148,7 +148,7 @@ fn filter(b: &KernelBuilder<'_>, kind: &'static str) -> Result<Built> {
         let last = ctx.num_inputs() - usize::from(parallel);
         let f = Captured::new(ctx, &f, 1..last)?;
         if parallel {
-            super::calls::parallelism(define::int(ctx, last, "num_parallel_calls")?)?;
+            super::parallel_map::parallelism(define::int(ctx, last, "num_parallel_calls")?)?;
         }
         let recipe = Filter {
             input: input.clone(),

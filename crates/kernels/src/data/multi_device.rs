@@ -10,7 +10,7 @@ use super::define::{check_shapes, check_types, declared};
 use super::iterator::{declared_element, string_handle};
 use super::prefetch::{Receiver, Sender, pipe};
 use super::task::{TaskHandle, Turnstile, run_op, spawn};
-use crate::queue::door::{Access, Home};
+use crate::queue::shared_handle::{Access, Home};
 use downpour_formats::resource_handle;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{AsyncOp, Built, Device, KernelBuilder, Registry, Resource};

@@ -4,9 +4,9 @@
 //! The buffer is a ring; each epoch in it is a slice of it, and elements are drawn from the
 //! oldest slice only, so that an epoch is given out whole before the next one begins.
 
-use super::chance::position;
 use super::dataset::{Cardinality, Dataset, Element, Got, Iter, Next, Place, Recipe, Stream};
 use super::define;
+use super::random::position;
 use super::seeds::{self, Draws, SeedGenerator};
 use super::state::{Restoring, Saving, State, misfit};
 use super::task::yield_now;

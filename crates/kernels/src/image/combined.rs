@@ -1,6 +1,6 @@
 //! `CombinedNonMaxSuppression`: suppression for each image and class, then the best of all.
 
-use super::suppress::overlap;
+use super::non_max_suppression::overlap;
 use crate::args::int;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};

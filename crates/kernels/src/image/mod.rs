@@ -11,10 +11,10 @@ mod gif;
 mod glimpse;
 mod jpeg;
 mod jpeg_encode;
+mod non_max_suppression;
 mod png;
 mod project;
-mod spans;
-mod suppress;
+mod scale_and_translate;
 
 use downpour_runtime::Registry;
 
@@ -27,8 +27,8 @@ pub(crate) fn register(registry: &mut Registry) {
     glimpse::register(registry);
     jpeg::register(registry);
     jpeg_encode::register(registry);
+    non_max_suppression::register(registry);
     png::register(registry);
     project::register(registry);
-    spans::register(registry);
-    suppress::register(registry);
+    scale_and_translate::register(registry);
 }

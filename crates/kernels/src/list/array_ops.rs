@@ -3,7 +3,7 @@
 use super::array::{Spec, TYPE, TensorArray};
 use super::pieces::{cut, join, pack, row};
 use super::shapes::{split_first, with_first};
-use super::step::Door;
+use super::step_handle::StepHandle;
 use crate::args;
 use crate::array::{ALL, PAD, STITCH};
 use downpour_graph::{Result, Status};
@@ -82,8 +82,8 @@ pub(super) fn register(r: &mut Registry) {
     }
 }
 
-fn door(b: &KernelBuilder<'_>) -> Door {
-    Door::new(b, TYPE, "Tensor array handle must be 2-element vector")
+fn handle(b: &KernelBuilder<'_>) -> StepHandle {
+    StepHandle::new(b, TYPE, "Tensor array handle must be 2-element vector")
 }
 
 fn invalid<T>(text: String) -> Result<T> {
@@ -91,7 +91,7 @@ fn invalid<T>(text: String) -> Result<T> {
 }
 
 fn create(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = door(b);
+    let handle = handle(b);
     let attrs = b.attrs();
     let dtype = attrs.dtype("dtype")?;
     let element_shape = attrs.shape("element_shape")?.clone();
@@ -127,22 +127,22 @@ fn create(b: &KernelBuilder<'_>) -> Result<Built> {
         let array = TensorArray::new(ctx.device(), spec, size, element_shape.clone(), dynamic)?;
         let key = format!("{ARRAYS}{name}");
         ctx.env().step_resources.insert("", &key, Arc::new(array));
-        emit(ctx, &door, ARRAYS, &name)
+        emit(ctx, &handle, ARRAYS, &name)
     })
 }
 
 /// Sets the handle and, where there is one, the flow.
-fn emit(ctx: &mut OpContext<'_>, door: &Door, prefix: &str, name: &str) -> Result<()> {
-    door.emit(ctx, prefix, name)?;
+fn emit(ctx: &mut OpContext<'_>, handle: &StepHandle, prefix: &str, name: &str) -> Result<()> {
+    handle.emit(ctx, prefix, name)?;
     ctx.set_output(1, Tensor::scalar(0f32));
     Ok(())
 }
 
 fn gradient(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = door(b);
+    let handle = handle(b);
     let source = b.attrs().str("source")?.to_owned();
     Built::cheap(move |ctx| {
-        let name = match door.key(ctx)? {
+        let name = match handle.key(ctx)? {
             (Some(prefix), name) if prefix == ARRAYS => name,
             (Some(prefix), _) => {
                 return invalid(format!(
@@ -155,7 +155,7 @@ fn gradient(b: &KernelBuilder<'_>) -> Result<Built> {
                 _ => return invalid(format!("Wrong input container. {key}")),
             },
         };
-        let array = door.find::<TensorArray>(ctx)?;
+        let array = handle.find::<TensorArray>(ctx)?;
         let mut outer = Shape::scalar();
         if ctx.num_inputs() > 2 {
             let given = ctx.input(2)?;
@@ -175,7 +175,7 @@ fn gradient(b: &KernelBuilder<'_>) -> Result<Built> {
         ctx.env()
             .step_resources
             .find_or_create("", &key, || Ok(made))?;
-        emit(ctx, &door, GRADIENTS, &name)
+        emit(ctx, &handle, GRADIENTS, &name)
     })
 }
 
@@ -218,10 +218,10 @@ fn pass_flow(ctx: &mut OpContext<'_>) {
 }
 
 fn write(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = door(b);
+    let handle = handle(b);
     Built::cheap(move |ctx| {
         let index = index(ctx)?;
-        let array = door.find::<TensorArray>(ctx)?;
+        let array = handle.find::<TensorArray>(ctx)?;
         check_written(&array, ctx.input(2)?)?;
         let value = ctx.take(2)?;
         array.write(ctx, index, value)?;
@@ -231,11 +231,11 @@ fn write(b: &KernelBuilder<'_>) -> Result<Built> {
 }
 
 fn read(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = door(b);
+    let handle = handle(b);
     let dtype = b.attrs().dtype("dtype")?;
     Built::cheap(move |ctx| {
         let index = index(ctx)?;
-        let array = door.find::<TensorArray>(ctx)?;
+        let array = handle.find::<TensorArray>(ctx)?;
         check_requested(&array, dtype)?;
         if let Some(value) = array.read(ctx, [index])?.pop() {
             ctx.set_output(0, value);
@@ -245,11 +245,11 @@ fn read(b: &KernelBuilder<'_>) -> Result<Built> {
 }
 
 fn gather(b: &KernelBuilder<'_>, whole: bool) -> Result<Built> {
-    let door = door(b);
+    let handle = handle(b);
     let dtype = b.attrs().dtype("dtype")?;
     let element_shape = b.attrs().shape("element_shape")?.clone();
     Built::cheap(move |ctx| {
-        let array = door.find::<TensorArray>(ctx)?;
+        let array = handle.find::<TensorArray>(ctx)?;
         check_requested(&array, dtype)?;
         array.refine_shape(&element_shape)?;
         let indices = if whole {
@@ -297,11 +297,11 @@ fn index_vector(given: &Tensor) -> Result<Vec<i64>> {
 }
 
 fn concat(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = door(b);
+    let handle = handle(b);
     let dtype = b.attrs().dtype("dtype")?;
     let except0 = b.attrs().shape("element_shape_except0")?.clone();
     Built::cheap(move |ctx| {
-        let array = door.find::<TensorArray>(ctx)?;
+        let array = handle.find::<TensorArray>(ctx)?;
         check_requested(&array, dtype)?;
         let size = array.packed_size()?;
         let (whole, lengths) = if size == 0 {
@@ -357,10 +357,10 @@ fn concatenated(
 }
 
 fn scatter(b: &KernelBuilder<'_>, whole: bool) -> Result<Built> {
-    let door = door(b);
+    let handle = handle(b);
     let value_at = if whole { 1 } else { 2 };
     Built::cheap(move |ctx| {
-        let array = door.find::<TensorArray>(ctx)?;
+        let array = handle.find::<TensorArray>(ctx)?;
         let value = ctx.input(value_at)?;
         check_written(&array, value)?;
         let Some(&rows) = value.dims().first() else {
@@ -406,9 +406,9 @@ fn scatter(b: &KernelBuilder<'_>, whole: bool) -> Result<Built> {
 }
 
 fn split(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = door(b);
+    let handle = handle(b);
     Built::cheap(move |ctx| {
-        let array = door.find::<TensorArray>(ctx)?;
+        let array = handle.find::<TensorArray>(ctx)?;
         let (value, lengths) = (ctx.input(1)?, ctx.input(2)?);
         check_written(&array, value)?;
         if lengths.rank() != 1 {
@@ -458,18 +458,18 @@ fn split(b: &KernelBuilder<'_>) -> Result<Built> {
 }
 
 fn size(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = door(b);
+    let handle = handle(b);
     Built::cheap(move |ctx| {
-        let size = door.find::<TensorArray>(ctx)?.size()?;
+        let size = handle.find::<TensorArray>(ctx)?.size()?;
         ctx.set_output(0, Tensor::scalar(i32::try_from(size).unwrap_or(i32::MAX)));
         Ok(())
     })
 }
 
 fn close(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = door(b);
+    let handle = handle(b);
     Built::cheap(move |ctx| {
-        door.find::<TensorArray>(ctx)?.close();
+        handle.find::<TensorArray>(ctx)?.close();
         Ok(())
     })
 }

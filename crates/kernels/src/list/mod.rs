@@ -12,7 +12,7 @@ pub(crate) mod pieces;
 mod primitive;
 mod shapes;
 mod stack;
-mod step;
+mod step_handle;
 mod tensor_list;
 pub(crate) mod travel;
 mod values;

@@ -1,6 +1,6 @@
 //! Stacks: what the forward part of a loop leaves for its gradient.
 
-use super::step::Door;
+use super::step_handle::StepHandle;
 use crate::args;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, Registry, Resource};
@@ -69,12 +69,12 @@ impl Stack {
     }
 }
 
-fn door(b: &KernelBuilder<'_>) -> Door {
-    Door::new(b, TYPE, "Stack handle must have two elements")
+fn handle(b: &KernelBuilder<'_>) -> StepHandle {
+    StepHandle::new(b, TYPE, "Stack handle must have two elements")
 }
 
 fn create(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = door(b);
+    let handle = handle(b);
     let dtype = b.attrs().dtype("elem_type")?;
     let name = match &*b.attrs().name("stack_name")? {
         "" => b.node.name.to_string(),
@@ -102,14 +102,14 @@ fn create(b: &KernelBuilder<'_>) -> Result<Built> {
                 elements: Mutex::new(Some(Vec::new())),
             })
         })?;
-        door.emit(ctx, "_stacks", &name)
+        handle.emit(ctx, "_stacks", &name)
     })
 }
 
 fn push(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = door(b);
+    let handle = handle(b);
     Built::cheap(move |ctx| {
-        let stack = door.find::<Stack>(ctx)?;
+        let stack = handle.find::<Stack>(ctx)?;
         let element = ctx.input(1)?.clone();
         if element.dtype() != stack.dtype {
             return Err(Status::invalid_argument(format!(
@@ -125,10 +125,10 @@ fn push(b: &KernelBuilder<'_>) -> Result<Built> {
 }
 
 fn pop(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = door(b);
+    let handle = handle(b);
     let dtype = b.output_type(0)?;
     Built::cheap(move |ctx| {
-        let element = door.find::<Stack>(ctx)?.pop()?;
+        let element = handle.find::<Stack>(ctx)?.pop()?;
         if element.dtype() != dtype {
             return Err(Status::internal(format!(
                 "Output 0 of type {} does not match declared output type {dtype} for node {{{{node {}}}}}",
@@ -142,9 +142,9 @@ fn pop(b: &KernelBuilder<'_>) -> Result<Built> {
 }
 
 fn close(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = door(b);
+    let handle = handle(b);
     Built::cheap(move |ctx| {
-        *door.find::<Stack>(ctx)?.elements.lock() = None;
+        *handle.find::<Stack>(ctx)?.elements.lock() = None;
         Ok(())
     })
 }

@@ -1,7 +1,7 @@
 //! Activations of neural networks and their gradients.
 
 use super::binary::{Choice, no_code};
-use super::drive::{Zipped, zip};
+use super::broadcast_loop::{Zipped, zip};
 use super::elementwise::{Binary, Unary, plain, plain2, scalar2, vector, vector2};
 use super::functions::{Elu, SELU_SCALE, SELU_SCALE_ALPHA, Selu, Softplus};
 use super::isa::Plain;

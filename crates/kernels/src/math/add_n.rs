@@ -2,7 +2,7 @@
 
 use super::activation::same_shape;
 use super::binary::{add, no_code};
-use super::drive::fold;
+use super::broadcast_loop::fold;
 use crate::types::NUMBERS;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};

@@ -2,7 +2,7 @@
 //! TensorFlow's error.
 
 use super::arcs;
-use super::drive::{Zipped, check_dims, zip};
+use super::broadcast_loop::{Zipped, check_dims, zip};
 use super::elementwise::{Binary, scalar2, vector2};
 use super::functions;
 use super::isa::Plain;

@@ -2,7 +2,7 @@
 //! answer for shapes that do not broadcast.
 
 use super::binary::{arithmetic, incompatible, no_code};
-use super::drive::{Zipped, check_dims, zip};
+use super::broadcast_loop::{Zipped, check_dims, zip};
 use super::elementwise::{Binary, plain_test, plain2, vector_test};
 use super::tables::{WIDE, pick2};
 use crate::broadcast::Broadcast;

@@ -3,7 +3,7 @@
 
 use super::activation::{elu, relu, relu6, selu};
 use super::binary::no_code;
-use super::drive::map;
+use super::broadcast_loop::map;
 use super::unary::{Choice, named};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, Registry};

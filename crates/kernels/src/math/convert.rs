@@ -2,7 +2,7 @@
 //! counts of bits.
 
 use super::binary::{incompatible, no_code};
-use super::drive::{Zipped, map_to, zip};
+use super::broadcast_loop::{Zipped, map_to, zip};
 use super::elementwise::{Binary, Convert, convert, convert2};
 use super::tables::COMPLEX;
 use super::unary::elementwise;

@@ -2,7 +2,7 @@
 //! operands have equal sizes; nothing broadcasts.
 
 use super::binary::{Choice, no_code};
-use super::drive::{Zipped, zip};
+use super::broadcast_loop::{Zipped, zip};
 use super::elementwise::Binary;
 use super::tables::{FIELDS, pick2};
 use downpour_graph::{Result, Status};

@@ -1,6 +1,6 @@
 //! Elementwise mathematics, comparisons, activations, reductions.
 //!
-//! `elementwise` holds the inner loops, `drive` runs them over tensors, `tables` chooses them by
+//! `elementwise` holds the inner loops, `broadcast_loop` runs them over tensors, `tables` chooses them by
 //! element type, `isa` compiles them for several instruction sets. The other files are ops.
 
 mod activation;
@@ -9,15 +9,16 @@ mod arcs;
 mod argmax;
 mod bessel;
 mod binary;
+mod broadcast_loop;
 mod clip;
 mod compare;
 mod composition;
 mod convert;
-mod drive;
 mod elementwise;
 pub(crate) mod fft;
 mod fit;
 pub(crate) mod functions;
+mod fused_arithmetic;
 mod gamma;
 mod grad;
 mod integrals;
@@ -25,7 +26,6 @@ pub(crate) mod isa;
 mod neighbors;
 mod reduce;
 mod reducers;
-mod runs;
 mod scan;
 mod special;
 mod tables;
@@ -47,12 +47,12 @@ pub(crate) fn register(registry: &mut Registry) {
     composition::register(registry);
     convert::register(registry);
     fft::register(registry);
+    fused_arithmetic::register(registry);
     gamma::register(registry);
     grad::register(registry);
     integrals::register(registry);
     neighbors::register(registry);
     reduce::register(registry);
-    runs::register(registry);
     scan::register(registry);
     unary::register(registry);
 }

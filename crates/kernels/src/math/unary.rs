@@ -2,7 +2,7 @@
 
 use super::arcs::{Acos, Asin, Atan, Atanh, Cosh, Erfc};
 use super::binary::no_code;
-use super::drive::map;
+use super::broadcast_loop::map;
 use super::elementwise::{Unary, plain};
 use super::fit::Fit;
 use super::functions::{Erf, Exp, Expm1, Log, Log1p, Sigmoid, Tanh};

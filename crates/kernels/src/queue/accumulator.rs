@@ -1,8 +1,8 @@
 //! Conditional accumulators: gradients are added as they come, those computed too long ago are
 //! dropped, and whoever takes waits until enough have come.
 
-use super::door::{Access, Home};
 use super::gradient::{ACCUMULATED, Gradient, Rows};
+use super::shared_handle::{Access, Home};
 use super::wait::{Done, Ended, Waiting, tell};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{

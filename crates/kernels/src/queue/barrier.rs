@@ -1,11 +1,11 @@
 //! Barriers: tuples by key whose components come one by one. A whole tuple goes to a queue, in the
 //! order in which keys were first seen, and whoever takes waits there.
 
-use super::door::{Access, Home, Signature};
 use super::element::row;
 use super::items::Element;
 use super::ops::{components, shapes_text, types_text};
 use super::queue::{Got, Kind, Queue, Spec};
+use super::shared_handle::{Access, Home, Signature};
 use super::wait::Done;
 use bytes::Bytes;
 use downpour_graph::{Result, Status};

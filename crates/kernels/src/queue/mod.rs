@@ -7,7 +7,6 @@
 
 mod accumulator;
 mod barrier;
-pub(crate) mod door;
 pub(crate) mod element;
 mod gradient;
 pub(crate) mod items;
@@ -17,11 +16,12 @@ mod ops;
     reason = "the queue proper, in the family named after it"
 )]
 pub(crate) mod queue;
+pub(crate) mod shared_handle;
 mod stage;
 mod stage_map;
 pub(crate) mod wait;
 
-pub(crate) use door::check_handle_type;
+pub(crate) use shared_handle::check_handle_type;
 
 use downpour_runtime::Registry;
 

@@ -1,9 +1,9 @@
 //! Kernels of the queue ops, with resource handles (`…V2`) and with handles by reference.
 
-use super::door::{Access, Home, Signature};
 use super::element::{row, stack};
 use super::items::Element;
 use super::queue::{Got, Kind, QUEUE_TYPE, Queue, Spec};
+use super::shared_handle::{Access, Home, Signature};
 use crate::random::philox::entropy;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{AsyncOp, Built, Device, KernelBuilder, OpContext, Registry, Variable};

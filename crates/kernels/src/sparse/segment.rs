@@ -3,8 +3,8 @@
 
 use crate::args::ints;
 use crate::math::isa::prefetch_run;
-use crate::room::filled;
 use crate::types::{INDEX, NUMBERS, REALS, with_type};
+use crate::uninit::filled;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, parallel_ranges};
 use downpour_tensor::{DType, Element, Shape, Tensor};

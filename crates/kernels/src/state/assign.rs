@@ -1,8 +1,8 @@
 //! `AssignAdd` and `AssignSub`, by reference and by handle.
 
 use super::arith::Arith;
-use super::door::Door;
 use super::pass::dense1;
+use super::variable_access::VariableAccess;
 use crate::types::{NUMBERS, with_type};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
@@ -16,25 +16,25 @@ pub(super) fn register(r: &mut Registry) {
 }
 
 fn add(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = Door::of(b);
+    let access = VariableAccess::of(b);
     with_type!(b.input_type(1)?, T in numbers
-        => Built::cheap(move |ctx| update::<T>(ctx, door, T::plus)))
+        => Built::cheap(move |ctx| update::<T>(ctx, access, T::plus)))
 }
 
 fn sub(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = Door::of(b);
+    let access = VariableAccess::of(b);
     with_type!(b.input_type(1)?, T in numbers
-        => Built::cheap(move |ctx| update::<T>(ctx, door, T::minus)))
+        => Built::cheap(move |ctx| update::<T>(ctx, access, T::minus)))
 }
 
 fn update<T: Arith>(
     ctx: &mut OpContext<'_>,
-    door: Door,
+    access: VariableAccess,
     f: impl Fn(T, T) -> T + Sync + Copy,
 ) -> Result<()> {
-    door.update(ctx, |ctx, variable| {
+    access.update(ctx, |ctx, variable| {
         let value = ctx.input(1)?;
-        check(door, variable, value)?;
+        check(access, variable, value)?;
         dense1([variable.make_mut::<T>()?], value.as_slice()?, |[x], y| {
             [f(x, y)]
         });
@@ -42,16 +42,16 @@ fn update<T: Arith>(
     })
 }
 
-fn check(door: Door, variable: &Tensor, value: &Tensor) -> Result<()> {
+fn check(access: VariableAccess, variable: &Tensor, value: &Tensor) -> Result<()> {
     let same = variable.shape() == value.shape();
-    match door {
-        Door::Ref if !same => Err(Status::invalid_argument(
+    match access {
+        VariableAccess::Ref if !same => Err(Status::invalid_argument(
             "Parameters and update must be the same size",
         )),
-        Door::Resource if variable.dtype() != value.dtype() => Err(Status::invalid_argument(
-            "DType of variable handle and value does not match.",
-        )),
-        Door::Resource if !same => Err(Status::invalid_argument(format!(
+        VariableAccess::Resource if variable.dtype() != value.dtype() => Err(
+            Status::invalid_argument("DType of variable handle and value does not match."),
+        ),
+        VariableAccess::Resource if !same => Err(Status::invalid_argument(format!(
             "Cannot update variable with shape {} using a Tensor with shape {}, shapes must be equal.",
             variable.shape(),
             value.shape()
@@ -62,14 +62,14 @@ fn check(door: Door, variable: &Tensor, value: &Tensor) -> Result<()> {
 
 #[cfg(test)]
 mod tests {
-    use crate::state::testing::{Bench, ref_door, resource_door};
+    use crate::state::testing::{Bench, by_handle, by_reference};
     use crate::testing::floats;
     use downpour_tensor::{DType, Tensor};
 
     #[test]
     fn both_doors_add_and_subtract_and_refuse_other_shapes() {
-        for door in [ref_door as fn(&str, &str) -> _, resource_door] {
-            let b = Bench::new(door("AssignAdd", "AssignAddVariableOp"), DType::Float);
+        for access in [by_reference as fn(&str, &str) -> _, by_handle] {
+            let b = Bench::new(access("AssignAdd", "AssignAddVariableOp"), DType::Float);
             b.set(0, floats(&[1.0, 2.0]));
             b.run(vec![floats(&[10.0, 20.0])]).unwrap();
             assert_eq!(b.get::<f32>(0), [11.0, 22.0]);
@@ -79,7 +79,7 @@ mod tests {
                 "Cannot update variable with shape [2] using a Tensor with shape [1], shapes must be equal.",
             ];
             assert!(expected.iter().any(|t| e.starts_with(t)), "{e}");
-            let b = Bench::new(door("AssignSub", "AssignSubVariableOp"), DType::Int32);
+            let b = Bench::new(access("AssignSub", "AssignSubVariableOp"), DType::Int32);
             b.set(0, Tensor::vector(vec![i32::MIN]));
             b.run(vec![Tensor::vector(vec![1i32])]).unwrap();
             assert_eq!(b.get::<i32>(0), [i32::MAX]);
@@ -88,7 +88,7 @@ mod tests {
 
     #[test]
     fn a_snapshot_taken_before_an_update_keeps_its_value() {
-        let b = Bench::new(ref_door("AssignAdd", ""), DType::Float);
+        let b = Bench::new(by_reference("AssignAdd", ""), DType::Float);
         let value = floats(&[1.0]);
         b.set(0, value.clone());
         b.run(vec![floats(&[1.0])]).unwrap();

@@ -1,6 +1,6 @@
 //! `CountUpTo`: gives a counter's value and adds one, until a limit.
 
-use super::door::{Door, uninitialized};
+use super::variable_access::{VariableAccess, uninitialized};
 use crate::args::{int, int_tensor};
 use crate::types::INDEX;
 use downpour_graph::{Result, Status};
@@ -13,9 +13,9 @@ pub(super) fn register(r: &mut Registry) {
 }
 
 fn count_up_to(b: &KernelBuilder<'_>) -> Result<Built> {
-    let (door, limit) = (Door::of(b), b.attrs().int("limit")?);
+    let (access, limit) = (VariableAccess::of(b), b.attrs().int("limit")?);
     Built::cheap(move |ctx| {
-        let variable = door.variable(ctx, 0)?;
+        let variable = access.variable(ctx, 0)?;
         let before = variable.update(|value| {
             let tensor = value.as_mut().ok_or_else(|| uninitialized(ctx, 0))?;
             if !tensor.shape().is_scalar() {
@@ -39,15 +39,15 @@ fn count_up_to(b: &KernelBuilder<'_>) -> Result<Built> {
 
 #[cfg(test)]
 mod tests {
-    use crate::state::testing::{Bench, ref_door, resource_door};
+    use crate::state::testing::{Bench, by_handle, by_reference};
     use downpour_graph::Code;
     use downpour_tensor::{DType, Tensor};
 
     #[test]
     fn counting_stops_at_the_limit() {
-        for door in [ref_door as fn(&str, &str) -> _, resource_door] {
+        for access in [by_reference as fn(&str, &str) -> _, by_handle] {
             let b = Bench::with(
-                door("CountUpTo", "ResourceCountUpTo"),
+                access("CountUpTo", "ResourceCountUpTo"),
                 DType::Int64,
                 &[("limit", 2i64.into())],
             );

@@ -143,7 +143,7 @@ fn gather_nd(b: &KernelBuilder<'_>) -> Result<Built> {
 
 #[cfg(test)]
 mod tests {
-    use crate::state::testing::{Bench, resource_door};
+    use crate::state::testing::{Bench, by_handle};
     use downpour_tensor::{DType, Tensor};
 
     fn indices(values: &[i32], dims: &[usize]) -> Tensor {
@@ -153,7 +153,7 @@ mod tests {
     #[test]
     fn rows_of_each_batch_are_read() {
         let b = Bench::with(
-            resource_door("", "ResourceGather"),
+            by_handle("", "ResourceGather"),
             DType::Float,
             &[("batch_dims", 1i64.into())],
         );
@@ -176,7 +176,7 @@ mod tests {
 
     #[test]
     fn a_variable_that_is_not_there_is_not_found() {
-        let b = Bench::new(resource_door("", "ResourceGatherNd"), DType::Float);
+        let b = Bench::new(by_handle("", "ResourceGatherNd"), DType::Float);
         let e = b.run(vec![indices(&[0], &[1, 1])]).unwrap_err();
         assert!(
             e.message.starts_with("Container localhost does not exist."),

@@ -1,10 +1,9 @@
 //! Variables and the ops that change them. An op that exists for references and for handles is
-//! written once and opened through [`door`].
+//! written once and reaches them through [`variable_access`].
 
 mod arith;
 mod assign;
 mod count;
-mod door;
 mod gather;
 mod number;
 mod optimizer;
@@ -20,6 +19,7 @@ mod strided_assign;
 mod temporary;
 #[cfg(test)]
 mod testing;
+mod variable_access;
 
 use downpour_runtime::Registry;
 

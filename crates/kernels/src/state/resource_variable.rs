@@ -1,6 +1,6 @@
 //! Variables by handle: `VarHandleOp`, reading, assigning, destroying.
 
-use crate::queue::door::ANONYMOUS;
+use crate::queue::shared_handle::ANONYMOUS;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, Variable};
 use downpour_tensor::{DType, ResourceHandle, Tensor};

@@ -2,9 +2,9 @@
 //! one stays. A scalar update stands for every element of every row.
 
 use super::arith::{Arith, Ordered};
-use super::door::Door;
 use super::pass::{Rows, over_rows};
 use super::rows::replace_rows;
+use super::variable_access::VariableAccess;
 use crate::array::position;
 use crate::types::{INDEX, NUMBERS, REALS, with_type};
 use downpour_graph::{Result, Status};
@@ -96,13 +96,14 @@ fn arithmetic<T: Arith>(
     let dtype = T::DTYPE;
     let divides = b.node.op_name().ends_with("Div");
     // By reference TensorFlow lets floats divide by zero and dies of an integer that does.
-    let refuse_zero =
-        divides && (Door::of(b) == Door::Resource || crate::types::INTS.contains(&dtype));
-    let door = Door::of(b);
+    let refuse_zero = divides
+        && (VariableAccess::of(b) == VariableAccess::Resource
+            || crate::types::INTS.contains(&dtype));
+    let access = VariableAccess::of(b);
     Built::cheap(move |ctx| {
-        door.update(ctx, |ctx, target| {
+        access.update(ctx, |ctx, target| {
             let (indices, updates) = (ctx.input(1)?, ctx.input(2)?);
-            check_shapes(door, target, indices, updates)?;
+            check_shapes(access, target, indices, updates)?;
             if refuse_zero && updates.as_slice::<T>()?.contains(&T::default()) {
                 return Err(Status::invalid_argument("updates must not contain 0"));
             }
@@ -127,11 +128,11 @@ fn arithmetic<T: Arith>(
 }
 
 fn replace(b: &KernelBuilder<'_>) -> Result<Built> {
-    let door = Door::of(b);
+    let access = VariableAccess::of(b);
     Built::cheap(move |ctx| {
-        door.update(ctx, |ctx, target| {
+        access.update(ctx, |ctx, target| {
             let (indices, updates) = (ctx.input(1)?, ctx.input(2)?);
-            check_shapes(door, target, indices, updates)?;
+            check_shapes(access, target, indices, updates)?;
             let (rows, bad) = checked_rows(target, indices, updates)?;
             let inner = row_len(target);
             match target.dtype().size() {
@@ -156,13 +157,18 @@ fn row_len(target: &Tensor) -> usize {
 }
 
 /// What TensorFlow checks before it looks at the indices.
-fn check_shapes(door: Door, target: &Tensor, indices: &Tensor, updates: &Tensor) -> Result<()> {
+fn check_shapes(
+    access: VariableAccess,
+    target: &Tensor,
+    indices: &Tensor,
+    updates: &Tensor,
+) -> Result<()> {
     if target.dtype() != updates.dtype() {
         return Err(Status::invalid_argument(
             "DType of scatter resource and updates does not match.",
         ));
     }
-    if door == Door::Ref && target.rank() == 0 {
+    if access == VariableAccess::Ref && target.rank() == 0 {
         return Err(Status::invalid_argument(format!(
             "params must be at least 1-D, got shape {}",
             target.shape()
@@ -176,10 +182,10 @@ fn check_shapes(door: Door, target: &Tensor, indices: &Tensor, updates: &Tensor)
             .eq(indices.dims().iter().chain(&target.dims()[1..]))
     };
     let fits = updates.rank() == 0
-        || match door {
-            Door::Ref => ranks && dims(),
+        || match access {
+            VariableAccess::Ref => ranks && dims(),
             // By handle the sizes are compared later, and not at all without indices.
-            Door::Resource => ranks,
+            VariableAccess::Resource => ranks,
         };
     if fits {
         Ok(())
@@ -239,16 +245,16 @@ fn checked_rows(
 
 #[cfg(test)]
 mod tests {
-    use crate::state::testing::{Bench, ref_door, resource_door};
+    use crate::state::testing::{Bench, by_handle, by_reference};
     use downpour_graph::Result;
     use downpour_tensor::{DType, Tensor};
 
     fn run(op: &str, by_handle: bool, indices: &[i32], updates: Tensor) -> Result<Vec<f32>> {
         let name = format!("Resource{op}");
         let entry = if by_handle {
-            resource_door("", &name)
+            by_handle("", &name)
         } else {
-            ref_door(op, "")
+            by_reference(op, "")
         };
         let b = Bench::new(entry, DType::Float);
         let value = (0..6).map(|x| x as f32).collect();
@@ -292,7 +298,7 @@ mod tests {
             ("ScatterUpdate", (|_, s| s) as fn(f32, f32) -> f32),
             ("ScatterSub", |d, s| d - s),
         ] {
-            let b = Bench::new(ref_door(op, ""), DType::Float);
+            let b = Bench::new(by_reference(op, ""), DType::Float);
             let mut want = vec![1.0f32; (count * width) as usize];
             let shape = [count as usize, width as usize];
             b.set(0, Tensor::from_vec(want.clone(), shape).unwrap());

@@ -1,8 +1,8 @@
 //! `ScatterNd…` on variables: updates slices named by index tuples, in order.
 
 use super::arith::{Arith, Ordered};
-use super::door::Door;
 use super::rows::replace_rows;
+use super::variable_access::VariableAccess;
 use crate::array::{BadIndices, COMMON, COMMON_AND_STRING, Tuples};
 use crate::types::{INDEX, REALS, with_type};
 use downpour_graph::{Result, Status};
@@ -51,9 +51,9 @@ fn combine<T: downpour_tensor::Element>(
     b: &KernelBuilder<'_>,
     f: impl Fn(T, T) -> T + Copy + Send + Sync + 'static,
 ) -> Result<Built> {
-    let (door, bad) = (Door::of(b), BadIndices::of(b)?);
+    let (access, bad) = (VariableAccess::of(b), BadIndices::of(b)?);
     Built::cheap(move |ctx| {
-        door.update(ctx, |ctx, target| {
+        access.update(ctx, |ctx, target| {
             let (indices, updates) = (ctx.input(1)?, ctx.input(2)?);
             let (tuples, bad) = checked(target, indices, updates, bad)?;
             let n = tuples.slice.max(1);
@@ -70,9 +70,9 @@ fn combine<T: downpour_tensor::Element>(
 }
 
 fn replace(b: &KernelBuilder<'_>) -> Result<Built> {
-    let (door, bad) = (Door::of(b), BadIndices::of(b)?);
+    let (access, bad) = (VariableAccess::of(b), BadIndices::of(b)?);
     Built::cheap(move |ctx| {
-        door.update(ctx, |ctx, target| {
+        access.update(ctx, |ctx, target| {
             let (indices, updates) = (ctx.input(1)?, ctx.input(2)?);
             let (tuples, bad) = checked(target, indices, updates, bad)?;
             replace_rows(target, tuples.slice, tuples.slices.into_iter(), updates)?;
@@ -169,16 +169,16 @@ fn check_shapes(target: &Shape, indices: &Tensor, updates: &Tensor) -> Result<()
 
 #[cfg(test)]
 mod tests {
-    use crate::state::testing::{Bench, ref_door, resource_door};
+    use crate::state::testing::{Bench, by_handle, by_reference};
     use downpour_graph::Result;
     use downpour_tensor::{DType, Tensor};
 
     fn run(op: &str, by_handle: bool, indices: Tensor, updates: Tensor) -> Result<Vec<f32>> {
         let name = format!("Resource{op}");
         let entry = if by_handle {
-            resource_door("", &name)
+            by_handle("", &name)
         } else {
-            ref_door(op, "")
+            by_reference(op, "")
         };
         let b = Bench::new(entry, DType::Float);
         let value = (0..6).map(|x| x as f32).collect();

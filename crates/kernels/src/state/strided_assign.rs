@@ -1,6 +1,6 @@
 //! `StridedSliceAssign`: writes into a slice of a variable, in place.
 
-use super::door::Door;
+use super::variable_access::VariableAccess;
 use crate::array::{Masks, STRIDED, SliceSpec, overwrite_slice};
 use crate::types::INDEX;
 use downpour_graph::{Result, Status};
@@ -13,9 +13,9 @@ pub(super) fn register(r: &mut Registry) {
 }
 
 fn assign(b: &KernelBuilder<'_>) -> Result<Built> {
-    let (door, masks) = (Door::of(b), Masks::of(b.attrs())?);
+    let (access, masks) = (VariableAccess::of(b), Masks::of(b.attrs())?);
     Built::cheap(move |ctx| {
-        door.update(ctx, |ctx, target| {
+        access.update(ctx, |ctx, target| {
             let (begin, end, strides) = (ctx.input(1)?, ctx.input(2)?, ctx.input(3)?);
             let value = ctx.input(4)?;
             if value.dtype() != target.dtype() {
@@ -33,14 +33,14 @@ fn assign(b: &KernelBuilder<'_>) -> Result<Built> {
 
 #[cfg(test)]
 mod tests {
-    use crate::state::testing::{Bench, ref_door, resource_door};
+    use crate::state::testing::{Bench, by_handle, by_reference};
     use downpour_tensor::{DType, Tensor};
 
     #[test]
     fn a_slice_is_written_and_the_rest_stays() {
-        for door in [ref_door as fn(&str, &str) -> _, resource_door] {
+        for access in [by_reference as fn(&str, &str) -> _, by_handle] {
             let b = Bench::new(
-                door("StridedSliceAssign", "ResourceStridedSliceAssign"),
+                access("StridedSliceAssign", "ResourceStridedSliceAssign"),
                 DType::Float,
             );
             let before = Tensor::from_vec((0..6).map(|x| x as f32).collect(), [3, 2]).unwrap();

@@ -59,7 +59,7 @@ fn destroy(b: &KernelBuilder<'_>) -> Result<Built> {
         if !ctx.env().step_resources.remove::<Temporary>("", &name) {
             return Err(Status::not_found(format!("{shown} does not exist.")));
         }
-        let value = value.ok_or_else(|| super::door::uninitialized(ctx, 0))?;
+        let value = value.ok_or_else(|| super::variable_access::uninitialized(ctx, 0))?;
         ctx.set_output(0, value);
         Ok(())
     })

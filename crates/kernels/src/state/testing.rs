@@ -1,32 +1,32 @@
-//! Runs one op on variables, through either door: what unit tests of this family are made of.
+//! Runs one op on variables, by reference and by handle: what unit tests of this family are made of.
 
-use super::door::Door;
 use super::ref_variable::RefVariable;
+use super::variable_access::VariableAccess;
 use crate::testing::{device, node, run_on};
 use downpour_graph::{AttrValue, NodeDef, Result, find_op};
 use downpour_runtime::{Device, Variable};
 use downpour_tensor::{DType, Element, PartialShape, Shape, Tensor};
 use std::sync::Arc;
 
-/// An op and the door it uses.
+/// An op and how it names its variables.
 pub(super) struct Entry {
     op: String,
-    door: Door,
+    access: VariableAccess,
 }
 
 /// The reference op of a pair.
-pub(super) fn ref_door(op: &str, _: &str) -> Entry {
+pub(super) fn by_reference(op: &str, _: &str) -> Entry {
     Entry {
         op: op.into(),
-        door: Door::Ref,
+        access: VariableAccess::Ref,
     }
 }
 
 /// The resource op of a pair.
-pub(super) fn resource_door(_: &str, op: &str) -> Entry {
+pub(super) fn by_handle(_: &str, op: &str) -> Entry {
     Entry {
         op: op.into(),
-        door: Door::Resource,
+        access: VariableAccess::Resource,
     }
 }
 
@@ -57,8 +57,8 @@ impl Bench {
 
     fn variable(&self, i: usize) -> Arc<Variable> {
         let (resources, name) = (&self.device.resources, format!("v{i}"));
-        match self.entry.door {
-            Door::Ref => resources
+        match self.entry.access {
+            VariableAccess::Ref => resources
                 .find_or_create("localhost", &name, || {
                     let declared = Variable::declared(self.dtype, Shape::from([1]));
                     Ok(RefVariable(Arc::new(declared)))
@@ -66,7 +66,7 @@ impl Bench {
                 .unwrap()
                 .0
                 .clone(),
-            Door::Resource => resources
+            VariableAccess::Resource => resources
                 .find_or_create("localhost", &name, || Ok(Variable::new()))
                 .unwrap(),
         }
@@ -91,13 +91,13 @@ impl Bench {
         let mut inputs: Vec<String> = Vec::new();
         for i in 0..count {
             let name = format!("v{i}");
-            let op = match self.entry.door {
-                Door::Ref => "VariableV2",
-                Door::Resource => "VarHandleOp",
+            let op = match self.entry.access {
+                VariableAccess::Ref => "VariableV2",
+                VariableAccess::Resource => "VarHandleOp",
             };
-            let shape = match self.entry.door {
-                Door::Ref => PartialShape::checked([1]).unwrap(),
-                Door::Resource => PartialShape::unknown(),
+            let shape = match self.entry.access {
+                VariableAccess::Ref => PartialShape::checked([1]).unwrap(),
+                VariableAccess::Resource => PartialShape::unknown(),
             };
             let attrs = [
                 ("dtype", self.dtype.into()),

@@ -5,7 +5,7 @@ use super::image::image_values;
 use super::text;
 use super::value::doubles;
 use super::writer::{SummaryWriter, WRITER_TYPE};
-use crate::queue::door::{ANONYMOUS, Access, check_handle_type};
+use crate::queue::shared_handle::{ANONYMOUS, Access, check_handle_type};
 use bytes::Bytes;
 use downpour_formats::event::{
     encode_graph_event, encode_step_event, is_event, is_graph, is_summary,

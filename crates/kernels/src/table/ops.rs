@@ -4,7 +4,7 @@ use super::cells::element_text;
 use super::dense::{self, Dense};
 use super::text_file::{self, Spec};
 use super::{Body, TABLE_TYPE, Table, map};
-use crate::queue::door::{Anonymous, Home, Signature};
+use crate::queue::shared_handle::{Anonymous, Home, Signature};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::account::Holding;

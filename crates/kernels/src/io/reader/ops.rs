@@ -2,8 +2,8 @@
 
 use super::source::{Layout, Record, Spec};
 use super::{Progress, READER_TYPE, Reader, Want};
-use crate::queue::door::{Access, Home};
 use crate::queue::queue::{QUEUE_TYPE, Queue};
+use crate::queue::shared_handle::{Access, Home};
 use bytes::Bytes;
 use downpour_formats::reader_state;
 use downpour_formats::record::Compression;

@@ -3,8 +3,8 @@
 use super::{Mapping, Sizes, four, positive, two};
 use crate::nn::bias::Sum;
 use crate::nn::float::{compute_type, narrow, widen};
-use crate::room::filled;
 use crate::types::{REALS, with_type};
+use crate::uninit::filled;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry};
 use downpour_tensor::{Shape, Tensor};

@@ -14,10 +14,10 @@ mod rmsprop;
 mod sign;
 mod summed;
 
-use super::door::{Door, Locked};
 use super::number::Number;
 use super::pass::{self, Repeats, Rows};
 use super::resource_variable;
+use super::variable_access::{Locked, VariableAccess};
 use check::Check;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
@@ -35,7 +35,7 @@ pub(super) fn register(r: &mut Registry) {
     sign::register(r);
 }
 
-/// Registers the kernel `$pass` with `$checks` for some ops (both doors of one optimizer) and a
+/// Registers the kernel `$pass` with `$checks` for some ops (both forms of one optimizer) and a
 /// group of types; `sparse` ops also have an index type.
 macro_rules! add {
     ($r:expr, [$($op:literal),+ $(,)?], numbers $kind:ident, $checks:expr, $pass:ident) => {
@@ -99,7 +99,7 @@ use add;
 
 /// Where an optimizer op's inputs are, and its flags.
 struct Layout {
-    door: Door,
+    access: VariableAccess,
     /// The first inputs are the variables.
     variables: usize,
     /// Names of all inputs.
@@ -114,7 +114,7 @@ struct Layout {
 
 impl Layout {
     fn new(b: &KernelBuilder<'_>) -> Result<Layout> {
-        let door = Door::of(b);
+        let access = VariableAccess::of(b);
         let names: Vec<String> = b.node.op.inputs.iter().map(|a| a.name.clone()).collect();
         let variables = b
             .node
@@ -128,7 +128,7 @@ impl Layout {
             None => Ok(otherwise),
         };
         Ok(Layout {
-            door,
+            access,
             variables,
             grad: position(&["grad", "delta"])
                 .ok_or_else(|| Status::internal("an optimizer op without a gradient"))?,
@@ -248,9 +248,9 @@ impl Optimizer {
     fn apply(&self, ctx: &mut OpContext<'_>, repeats: Repeats) -> Result<bool> {
         let layout = &self.layout;
         let variables = (0..layout.variables)
-            .map(|i| match layout.door {
-                Door::Ref => ctx.input_ref(i),
-                Door::Resource => resource_variable::find(ctx, ctx.handle(i)?)
+            .map(|i| match layout.access {
+                VariableAccess::Ref => ctx.input_ref(i),
+                VariableAccess::Resource => resource_variable::find(ctx, ctx.handle(i)?)
                     .ok_or_else(|| Status::internal("Invalid variable reference.")),
             })
             .collect::<Result<Vec<_>>>()?;
@@ -277,7 +277,7 @@ impl Optimizer {
             variable.note_update(ctx.env());
         }
         drop(locked);
-        layout.door.finish(ctx);
+        layout.access.finish(ctx);
         Ok(true)
     }
 }

@@ -1,6 +1,6 @@
-//! Each optimizer against values computed by TensorFlow 2.21's own kernels, through both doors.
+//! Each optimizer against values computed by TensorFlow 2.21's own kernels, by reference and by handle.
 
-use super::super::testing::{Bench, Entry, ref_door, resource_door};
+use super::super::testing::{Bench, Entry, by_handle, by_reference};
 use crate::testing::floats;
 use downpour_graph::{AttrValue, Code};
 use downpour_tensor::{DType, Tensor};
@@ -62,10 +62,10 @@ impl Case {
 fn every_optimizer_gives_what_tensorflow_gives() {
     for case in CASES {
         if let Some(op) = case.op.strip_prefix("Resource") {
-            case.check(resource_door("", &format!("Resource{op}")));
+            case.check(by_handle("", &format!("Resource{op}")));
         } else {
-            case.check(ref_door(case.op, ""));
-            case.check(resource_door("", &format!("Resource{}", case.op)));
+            case.check(by_reference(case.op, ""));
+            case.check(by_handle("", &format!("Resource{}", case.op)));
         }
     }
 }
@@ -86,10 +86,10 @@ fn the_first_violated_check_is_the_one_reported() {
     let one = || Tensor::scalar(0.5f32);
     let grad = || floats(&[1.0, 2.0]);
     let bad = Code::InvalidArgument;
-    for door in [ref_door as fn(&str, &str) -> Entry, resource_door] {
-        let got = message(door, 2, vec![grad(), grad(), one()]);
+    for access in [by_reference as fn(&str, &str) -> Entry, by_handle] {
+        let got = message(access, 2, vec![grad(), grad(), one()]);
         assert_eq!(got, (bad, "lr is not a scalar: [2]".into()));
-        let got = message(door, 2, vec![one(), floats(&[1.0]), grad()]);
+        let got = message(access, 2, vec![one(), floats(&[1.0]), grad()]);
         assert_eq!(
             got,
             (
@@ -98,7 +98,7 @@ fn the_first_violated_check_is_the_one_reported() {
             )
         );
     }
-    let got = message(ref_door, 1, vec![one(), grad(), one()]);
+    let got = message(by_reference, 1, vec![one(), grad(), one()]);
     assert_eq!(
         got,
         (
@@ -106,7 +106,7 @@ fn the_first_violated_check_is_the_one_reported() {
             "Attempting to use uninitialized value v1".into()
         )
     );
-    let got = message(resource_door, 0, vec![one(), grad(), one()]);
+    let got = message(by_handle, 0, vec![one(), grad(), one()]);
     assert_eq!(got, (Code::Internal, "Invalid variable reference.".into()));
 }
 
@@ -114,7 +114,7 @@ fn the_first_violated_check_is_the_one_reported() {
 fn a_row_outside_the_variable_is_refused_with_or_without_the_rows_before_it() {
     let rows = |v: &[f32]| Tensor::from_vec(v.to_vec(), [v.len(), 1]).unwrap();
     let run = |op: &str, indices: Vec<i64>, momentum: bool| {
-        let b = Bench::new(ref_door(op, ""), DType::Float);
+        let b = Bench::new(by_reference(op, ""), DType::Float);
         b.set(0, rows(&[1.0, 2.0]));
         b.set(1, rows(&[1.0, 1.0]));
         let mut rest = vec![

@@ -1,4 +1,4 @@
-//! The two doors to a variable: a reference (`Ref` inputs) and a resource handle. Ops that exist
+//! The two ways to a variable: a reference (`Ref` inputs) and a resource handle. Ops that exist
 //! in both forms ask here for their variables and are otherwise one piece of code.
 
 use super::resource_variable;
@@ -9,33 +9,33 @@ use std::sync::Arc;
 
 /// How an op names its variables.
 #[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Door {
+pub(super) enum VariableAccess {
     /// By reference; the first output passes the reference on.
     Ref,
     /// By handle.
     Resource,
 }
 
-impl Door {
-    /// The door that the node's first input is.
-    pub(super) fn of(b: &KernelBuilder<'_>) -> Door {
+impl VariableAccess {
+    /// What the node's first input is.
+    pub(super) fn of(b: &KernelBuilder<'_>) -> VariableAccess {
         match b.node.input_types.first() {
-            Some((_, true)) => Door::Ref,
-            _ => Door::Resource,
+            Some((_, true)) => VariableAccess::Ref,
+            _ => VariableAccess::Resource,
         }
     }
 
     /// The variable in input `i`; NOT_FOUND if a handle names none.
     pub(super) fn variable(self, ctx: &OpContext<'_>, i: usize) -> Result<Arc<Variable>> {
         match self {
-            Door::Ref => ctx.input_ref(i),
-            Door::Resource => resource_variable::lookup(ctx, i),
+            VariableAccess::Ref => ctx.input_ref(i),
+            VariableAccess::Resource => resource_variable::lookup(ctx, i),
         }
     }
 
     /// Passes the reference on once the op is done.
     pub(super) fn finish(self, ctx: &mut OpContext<'_>) {
-        if self == Door::Ref {
+        if self == VariableAccess::Ref {
             ctx.forward(0, 0);
         }
     }

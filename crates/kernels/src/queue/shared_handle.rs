@@ -21,24 +21,24 @@ pub(crate) const ANONYMOUS: &str = "Anonymous";
 
 /// Which kind of handle a node has.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(crate) enum Door {
+pub(crate) enum HandleKind {
     Ref,
     Resource,
 }
 
-impl Door {
+impl HandleKind {
     /// What a signature calls the handle.
     pub(crate) fn type_text(self) -> &'static str {
         match self {
-            Door::Ref => "string_ref",
-            Door::Resource => "resource",
+            HandleKind::Ref => "string_ref",
+            HandleKind::Resource => "resource",
         }
     }
 }
 
 /// The place of a node's object among the device's resources.
 pub(crate) struct Home<R: Resource> {
-    door: Door,
+    handle_kind: HandleKind,
     container: String,
     name: String,
     private: bool,
@@ -63,7 +63,11 @@ impl<R: Resource> Home<R> {
         }
         let is_ref = b.node.output_types.first().is_some_and(|t| t.1);
         Ok(Home {
-            door: if is_ref { Door::Ref } else { Door::Resource },
+            handle_kind: if is_ref {
+                HandleKind::Ref
+            } else {
+                HandleKind::Resource
+            },
             handle: b.handle(&container, &name, type_name, Vec::new()),
             container,
             name,
@@ -113,15 +117,15 @@ impl<R: Resource> Home<R> {
 
     /// Sets output 0 to the handle.
     pub(crate) fn emit(&self, ctx: &mut OpContext<'_>) -> Result<()> {
-        match self.door {
-            Door::Ref => {
+        match self.handle_kind {
+            HandleKind::Ref => {
                 let made = self.made.lock();
                 let (reference, _) = made
                     .as_ref()
                     .ok_or_else(|| Status::internal("a handle is asked for before its object"))?;
                 ctx.set_output_ref(0, reference.clone());
             }
-            Door::Resource => ctx.set_output(0, self.handle()),
+            HandleKind::Resource => ctx.set_output(0, self.handle()),
         }
         Ok(())
     }
@@ -164,7 +168,7 @@ impl<R: Resource> Drop for Home<R> {
 /// How a node finds the object that one of its inputs names.
 pub(crate) struct Access {
     /// Which kind of handle it takes.
-    pub(crate) door: Door,
+    pub(crate) kind: HandleKind,
     input: usize,
     wanted: ResourceHandle,
 }
@@ -179,7 +183,11 @@ impl Access {
     pub(crate) fn at(b: &KernelBuilder<'_>, input: usize, type_name: &str) -> Access {
         let is_ref = b.node.input_types.get(input).is_some_and(|t| t.1);
         Access {
-            door: if is_ref { Door::Ref } else { Door::Resource },
+            kind: if is_ref {
+                HandleKind::Ref
+            } else {
+                HandleKind::Resource
+            },
             input,
             wanted: b.handle("", "", type_name, Vec::new()),
         }
@@ -187,25 +195,25 @@ impl Access {
 
     /// The object, for a waiting op.
     pub(crate) fn of_op<R: Resource>(&self, op: &AsyncOp) -> Result<Arc<R>> {
-        match self.door {
-            Door::Ref => self.by_reference(op.env(), &*op.input_ref(self.input)?),
-            Door::Resource => self.by_handle(op.env(), first_handle(op.input(self.input)?)?),
+        match self.kind {
+            HandleKind::Ref => self.by_reference(op.env(), &*op.input_ref(self.input)?),
+            HandleKind::Resource => self.by_handle(op.env(), first_handle(op.input(self.input)?)?),
         }
     }
 
     /// The object, for an op that does not wait.
     pub(crate) fn of_ctx<R: Resource>(&self, ctx: &OpContext<'_>) -> Result<Arc<R>> {
-        match self.door {
-            Door::Ref => self.by_reference(ctx.env(), &*ctx.input_ref(self.input)?),
-            Door::Resource => self.by_handle(ctx.env(), ctx.handle(self.input)?),
+        match self.kind {
+            HandleKind::Ref => self.by_reference(ctx.env(), &*ctx.input_ref(self.input)?),
+            HandleKind::Resource => self.by_handle(ctx.env(), ctx.handle(self.input)?),
         }
     }
 
     /// The container and the name of the object.
     pub(crate) fn names(&self, ctx: &OpContext<'_>) -> Result<(String, String)> {
-        match self.door {
-            Door::Ref => names_in(&*ctx.input_ref(self.input)?),
-            Door::Resource => {
+        match self.kind {
+            HandleKind::Ref => names_in(&*ctx.input_ref(self.input)?),
+            HandleKind::Resource => {
                 let handle = ctx.handle(self.input)?;
                 Ok((handle.container.clone(), handle.name.clone()))
             }
@@ -258,7 +266,7 @@ impl Signature {
         }
         let text = |inputs: &[DType], outputs: &[DType]| {
             let names = inputs.iter().map(|t| t.name());
-            let inputs: Vec<&str> = std::iter::once(self.access.door.type_text())
+            let inputs: Vec<&str> = std::iter::once(self.access.kind.type_text())
                 .chain(names)
                 .collect();
             let outputs: Vec<&str> = outputs.iter().map(|t| t.name()).collect();

@@ -16,7 +16,7 @@ enum Kind {
 }
 
 /// How a node holds its handle: output 0 of a node that makes the object, input 0 of others.
-pub(super) struct Door {
+pub(super) struct StepHandle {
     given: Kind,
     taken: Kind,
     model: ResourceHandle,
@@ -24,15 +24,19 @@ pub(super) struct Door {
     bad_pair: &'static str,
 }
 
-impl Door {
+impl StepHandle {
     /// For a node that handles objects of TensorFlow's C++ type `type_name`.
-    pub(super) fn new(b: &KernelBuilder<'_>, type_name: &str, bad_pair: &'static str) -> Door {
+    pub(super) fn new(
+        b: &KernelBuilder<'_>,
+        type_name: &str,
+        bad_pair: &'static str,
+    ) -> StepHandle {
         let kind = |t: Option<&(DType, bool)>| match t {
             Some((_, true)) => Kind::Ref,
             Some((DType::String, _)) => Kind::Strings,
             _ => Kind::Resource,
         };
-        Door {
+        StepHandle {
             given: kind(b.node.output_types.first()),
             taken: kind(b.node.input_types.first()),
             model: b.handle("", "", type_name, Vec::new()),
