@@ -9,6 +9,7 @@
 )]
 
 mod bench;
+mod build_time;
 mod chart;
 mod check;
 mod cluster;
@@ -84,6 +85,7 @@ usage: cargo xtask <command>
   bench --page          renews the tables of docs/performance.md from what was measured last
   bench --scaling [PART]
                         cost as workers, variables and tables grow, to docs/scaling.md
+  build-time [--here]   what README's first build costs from nothing: seconds, crates, size; --here: in target/
   sweep [--op GLOB] [--graphs] [--refine] [--quick]
                         every op and sixty graphs beside TensorFlow's server; a whole one renews docs/sweep.md
   fuzz [--seconds N] [--target NAME]
@@ -93,6 +95,9 @@ usage: cargo xtask <command>
   venv                  the python with TensorFlow that conformance and bench use";
 
 fn main() -> ExitCode {
+    if let Some(code) = build_time::as_rustc_wrapper() {
+        return code;
+    }
     let args: Vec<String> = std::env::args().skip(1).collect();
     match run(&args) {
         Ok(()) => ExitCode::SUCCESS,
@@ -121,6 +126,7 @@ fn run(args: &[String]) -> Result<()> {
         "dashboard" => dashboard::test(rest).map(|_| ()),
         "engines" => engines::run(rest).map(|summary| println!("{summary}")),
         "bench" => bench::run(rest),
+        "build-time" => build_time::measure(rest),
         "sweep" => sweep::run(rest).map(|_| ()),
         "fuzz" => fuzz::run(rest),
         "inspect" => inspect::run(rest).map(|_| ()),
