@@ -52,7 +52,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         report.step("random ops", conformance::random_sample);
         report.step("graphs", || graphs::compare(&[]));
         report.step("inspect", || inspect::run(&[]));
-        report.step("board", crate::trial::board);
+        report.step("tensorboard", crate::trial::tensorboard);
         report.step("sandblaster", || crate::sandblaster::run(&[]));
         report.step("fuzz", fuzz_smoke);
         report.step("bench", bench_smoke);
