@@ -8,7 +8,7 @@ use anyhow::Result;
 /// Runs every static check; the first failure ends it.
 pub(crate) fn run() -> Result<()> {
     run_command(cargo().args(["fmt", "--all", "--check"]))?;
-    tidy::run()?;
+    tidy::run(&[])?;
     proto::check()?;
     run_command(cargo().args([
         "clippy",

@@ -23,11 +23,13 @@ mod fuzz;
 mod graphs;
 mod inspect;
 mod launch;
+mod manifests;
 mod methods;
 mod patience;
 mod process;
 mod programs;
 mod proto;
+mod rooms;
 mod sandblaster;
 mod sweep;
 mod test;
@@ -66,7 +68,7 @@ usage: cargo xtask <command>
                         how soon a Rust program trains after a loss, beside TensorFlow's: a table
   sandblaster           Sandblaster's L-BFGS beside SciPy's L-BFGS-B, iterate by iterate
   sandblaster --traffic what its coordinator sends by the model's size, to docs/sandblaster.md
-  board                 TensorBoard reads what a Rust program writes: its reader and its server
+  tensorboard           TensorBoard reads what a Rust program writes: its reader and its server
   programs [NAME [--sync] [--free] [--resource] [--tf] [--data DIR]]
                         one training program on 2 ps and 2 workers; all on both sides, compared
   examples [NAME…]      the examples of crates/downpour train to the quality they state
@@ -91,7 +93,7 @@ usage: cargo xtask <command>
   fuzz [--seconds N] [--target NAME]
                         every decoder's fuzz target, for a bounded time each
   proto                 regenerates the committed protobuf code of crates/wire
-  tidy                  only the crate arrows and file rules
+  tidy [--write]        only the crate arrows, what crates may not do (clippy.toml), dependencies, licences, file rules
   venv                  the python with TensorFlow that conformance and bench use";
 
 fn main() -> ExitCode {
@@ -121,7 +123,7 @@ fn run(args: &[String]) -> Result<()> {
         "examples" => examples::train(rest).map(|summary| println!("{summary}")),
         "methods" => methods::compare(rest).map(|summary| println!("{summary}")),
         "recovery" => trial::recovery(rest).map(|_| ()),
-        "board" => trial::board().map(|_| ()),
+        "tensorboard" => trial::tensorboard().map(|_| ()),
         "sandblaster" => sandblaster::run(rest).map(|_| ()),
         "dashboard" => dashboard::test(rest).map(|_| ()),
         "engines" => engines::run(rest).map(|summary| println!("{summary}")),
@@ -137,7 +139,7 @@ fn run(args: &[String]) -> Result<()> {
             Ok(())
         }
         "proto" => proto::run(),
-        "tidy" => tidy::run(),
+        "tidy" => tidy::run(rest),
         "venv" => {
             let python = venv::ensure()?;
             println!("{}", python.display());

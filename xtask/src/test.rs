@@ -53,7 +53,7 @@ const BESIDE: &[Step] = &[
         cluster::run(&words(&["--order", "--count", count]))
     }),
     ("sandblaster", |_| sandblaster::run(&[])),
-    ("board", |_| trial::board()),
+    ("tensorboard", |_| trial::tensorboard()),
     ("methods", |_| methods::compare(&words(&["--smoke"]))),
     ("inspect", |_| inspect::run(&[])),
 ];

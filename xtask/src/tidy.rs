@@ -1,8 +1,8 @@
 //! The house rules a compiler does not know: which crate may use which, how a file opens, how long
 //! it may grow. The picture of the arrows is `ARROWS`; ARCHITECTURE.md explains it.
 
-use crate::features;
 use crate::process::{cargo, output, root};
+use crate::{features, manifests, rooms};
 use anyhow::{Context as _, Result, bail};
 use serde::Deserialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -57,14 +57,24 @@ struct Dependency {
     path: Option<PathBuf>,
 }
 
-/// Runs every tidy rule and reports all violations at once.
-pub(crate) fn run() -> Result<()> {
+/// Runs every tidy rule and reports all violations at once. With `--write`, files that follow from a list are written first.
+pub(crate) fn run(args: &[String]) -> Result<()> {
+    let write = match args {
+        [] => false,
+        [flag] if flag == "--write" => true,
+        other => bail!(
+            "tidy takes no argument but --write, not {}",
+            other.join(" ")
+        ),
+    };
     let metadata = output(cargo().args(["metadata", "--format-version", "1", "--no-deps"]))?;
     let metadata: Metadata =
         serde_json::from_slice(&metadata).context("cannot read cargo metadata")?;
     let mut problems = wrong_arrows(&metadata);
     problems.extend(features::problems()?);
-    let mut long = Vec::new();
+    problems.extend(rooms::problems(write)?);
+    let (wrong, mut warnings) = manifests::problems()?;
+    problems.extend(wrong);
     for file in rust_files(&root())? {
         let text =
             fs::read_to_string(&file).with_context(|| format!("cannot read {}", file.display()))?;
@@ -77,14 +87,14 @@ pub(crate) fn run() -> Result<()> {
             }
             let lines = text.lines().count();
             if lines > LONG_FILE {
-                long.push(format!(
+                warnings.push(format!(
                     "{shown}: {lines} lines; what is the second thing in it?"
                 ));
             }
         }
     }
     problems.extend(book()?);
-    for line in &long {
+    for line in &warnings {
         eprintln!("warning: {line}");
     }
     if !problems.is_empty() {
@@ -196,9 +206,17 @@ fn closure() -> BTreeMap<&'static str, BTreeSet<&'static str>> {
 
 fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
     let mut found = Vec::new();
-    let mut folders = ["benches", "crates", "xtask", "fuzz"]
-        .map(|f| root.join(f))
-        .to_vec();
+    for folder in ["benches", "crates", "xtask", "fuzz"] {
+        found.extend(rust_files_in(&root.join(folder))?);
+    }
+    found.sort();
+    Ok(found)
+}
+
+/// The Rust files of a folder and those below it.
+pub(crate) fn rust_files_in(folder: &Path) -> Result<Vec<PathBuf>> {
+    let mut found = Vec::new();
+    let mut folders = vec![folder.to_owned()];
     while let Some(folder) = folders.pop() {
         if !folder.is_dir() || folder.ends_with("target") {
             continue;
@@ -214,7 +232,6 @@ fn rust_files(root: &Path) -> Result<Vec<PathBuf>> {
             }
         }
     }
-    found.sort();
     Ok(found)
 }
 

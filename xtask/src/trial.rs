@@ -1,4 +1,4 @@
-//! `cargo xtask recovery` and `cargo xtask board`: a program of the Rust API (`downpour-trial`) as
+//! `cargo xtask recovery` and `cargo xtask tensorboard`: a program of the Rust API (`downpour-trial`) as
 //! processes of its own, whose tasks are killed beside TensorFlow's, and whose event files
 //! TensorBoard reads.
 
@@ -14,8 +14,8 @@ pub(crate) fn recovery(args: &[String]) -> Result<String> {
 }
 
 /// TensorBoard's reader and its server on what a program wrote.
-pub(crate) fn board() -> Result<String> {
-    script("board", &venv::ensure_tensorboard()?, &[])
+pub(crate) fn tensorboard() -> Result<String> {
+    script("tensorboard_reads", &venv::ensure_tensorboard()?, &[])
 }
 
 /// Builds the program and runs a script of `conformance/` on it; its last line.

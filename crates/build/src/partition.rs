@@ -1,7 +1,7 @@
 //! Variables in parts: how many parts a shape gets, with TensorFlow's arithmetic, and a variable
 //! whose parts are variables of their own, usually on different tasks, read as one.
 
-use crate::variable::Plan;
+use crate::variable::VariablePlan;
 use crate::{
     DType, Graph, Init, Lookup, Operation, Output, PartialShape, Shape, Variable, VariableBuilder,
     concat, embedding_lookup,
@@ -271,7 +271,7 @@ impl PartitionedVariable {
     }
 
     #[track_caller]
-    fn cut(plan: Plan, shape: Shape, axis: usize, count: usize) -> PartitionedVariable {
+    fn cut(plan: VariablePlan, shape: Shape, axis: usize, count: usize) -> PartitionedVariable {
         let g = plan.graph.clone();
         let name = g.in_scope(String::new(), || g.inner.lock().unique(&plan.name));
         let given = plan.init.given().is_some().then(|| {
@@ -297,7 +297,7 @@ impl PartitionedVariable {
                 offset: begin,
                 shape: Shape::from(dims.as_slice()),
             };
-            let part = Plan {
+            let part = VariablePlan {
                 graph: g.clone(),
                 name: format!("{name}/part_{i}"),
                 dtype: plan.dtype,

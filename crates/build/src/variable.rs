@@ -314,7 +314,7 @@ impl VariableBuilder {
 
     /// Settles name, type, shape and first value.
     #[track_caller]
-    pub(crate) fn plan(self) -> Plan {
+    pub(crate) fn plan(self) -> VariablePlan {
         // A variable outlives the function in whose body it may be made.
         let g = self.graph.outermost();
         let given = self.init.as_ref().and_then(Init::given);
@@ -347,7 +347,7 @@ impl VariableBuilder {
                 scope => format!("{scope}/{}", self.name),
             },
         };
-        Plan {
+        VariablePlan {
             graph: g,
             name,
             dtype,
@@ -362,7 +362,7 @@ impl VariableBuilder {
 }
 
 /// A variable of which everything is settled.
-pub(crate) struct Plan {
+pub(crate) struct VariablePlan {
     pub(crate) graph: Graph,
     pub(crate) name: String,
     pub(crate) dtype: DType,
@@ -375,7 +375,7 @@ pub(crate) struct Plan {
     pub(crate) slice: Option<SaveSlice>,
 }
 
-impl Plan {
+impl VariablePlan {
     /// The mistake in what exists under this name, if there is one.
     pub(crate) fn refuse(&self, found: Option<(DType, &PartialShape)>) -> Option<Status> {
         let name = &self.name;
@@ -453,7 +453,7 @@ impl Plan {
 impl Graph {
     /// The variable that exists under a planned name and may be shared.
     #[track_caller]
-    fn shared(&self, plan: &Plan) -> Option<Variable> {
+    fn shared(&self, plan: &VariablePlan) -> Option<Variable> {
         plan.reuse?;
         let found = self.find_variable(&plan.name).ok();
         let facts = found.as_ref().map(|v| (v.0.dtype, &v.0.shape));

@@ -1,4 +1,10 @@
 //! The `downpour` command: the only place that reads arguments, prints and exits.
+#![allow(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    clippy::exit,
+    reason = "the program talks to its user, and ends"
+)]
 
 mod config;
 mod dashboard;

@@ -1,5 +1,9 @@
 //! Elections from a seed: members with clocks that drift, that are paused, cut off and killed, and a
 //! service that stops for a while. `DOWNPOUR_SIM_SEED=N` runs one, `DOWNPOUR_SIM_SEEDS=N` so many.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test is told by its environment"
+)]
 
 use downpour_coordination::{Candidate, Record, Reply, Request, Version};
 use std::collections::BTreeMap;

@@ -1,4 +1,8 @@
 //! Elections on a real ZooKeeper: `cargo xtask engines zookeeper` starts it and runs this.
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a test is told by its environment"
+)]
 
 mod common;
 

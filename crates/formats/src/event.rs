@@ -7,8 +7,7 @@ use crate::storage::Storage;
 use downpour_graph::{Code, GraphDef, Result, Status};
 use downpour_wire::codec::ServiceMessage as _;
 use downpour_wire::messages::RunMetadata;
-use downpour_wire::{Budget, encode_graph_def, proto};
-use prost::Message;
+use downpour_wire::{Budget, MessageBytes as _, encode_graph_def, proto, put_bytes};
 
 /// What the first event of every file says.
 const FILE_VERSION: &str = "brain.Event:2";
@@ -40,7 +39,7 @@ impl EventWriter {
             what: Some(proto::event::What::FileVersion(FILE_VERSION.to_owned())),
             ..Default::default()
         };
-        let mut first = first.encode_to_vec();
+        let mut first = first.to_bytes();
         first.extend(SOURCE_METADATA);
         writer.write_encoded(&first)?;
         writer.flush()?;
@@ -54,7 +53,7 @@ impl EventWriter {
 
     /// Appends an event; readers see it after the next flush.
     pub fn write(&mut self, event: &proto::Event) -> Result<()> {
-        self.write_encoded(&event.encode_to_vec())
+        self.write_encoded(&event.to_bytes())
     }
 
     /// Appends an event that is encoded already.
@@ -64,14 +63,14 @@ impl EventWriter {
 
     /// Appends a serialized `Summary`.
     pub fn write_summary(&mut self, wall_time: f64, step: i64, summary: &[u8]) -> Result<()> {
-        let summary = proto::Summary::decode(summary)
+        let summary = proto::Summary::from_bytes(summary)
             .map_err(|e| Status::invalid_argument(format!("this is no summary: {e}")))?;
         self.write_what(wall_time, step, proto::event::What::Summary(summary))
     }
 
     /// Appends a graph, which TensorBoard then draws.
     pub fn write_graph(&mut self, wall_time: f64, graph: &GraphDef) -> Result<()> {
-        let graph = encode_graph_def(graph)?.encode_to_vec().into();
+        let graph = encode_graph_def(graph)?.to_bytes().into();
         self.write_what(wall_time, 0, proto::event::What::GraphDef(graph))
     }
 
@@ -100,7 +99,7 @@ impl EventWriter {
     ) -> Result<()> {
         let run = proto::TaggedRunMetadata {
             tag: tag.to_owned(),
-            run_metadata: metadata.encode()?.encode_to_vec().into(),
+            run_metadata: metadata.encode()?.to_bytes().into(),
         };
         self.write_what(wall_time, step, proto::event::What::TaggedRunMetadata(run))
     }
@@ -150,26 +149,26 @@ const GRAPH_DEF: u32 = 4;
 const SUMMARY: u32 = 5;
 
 fn encode_with(event: proto::Event, field: Option<(u32, &[u8])>) -> Vec<u8> {
-    let mut out = event.encode_to_vec();
+    let mut out = event.to_bytes();
     if let Some((number, bytes)) = field {
-        prost::encoding::bytes::encode(number, &bytes.to_vec(), &mut out);
+        put_bytes(number, bytes, &mut out);
     }
     out
 }
 
 /// Whether bytes are a serialised `Event`.
 pub fn is_event(bytes: &[u8]) -> bool {
-    proto::Event::decode(bytes).is_ok()
+    proto::Event::from_bytes(bytes).is_ok()
 }
 
 /// Whether bytes are a serialised `Summary`.
 pub fn is_summary(bytes: &[u8]) -> bool {
-    proto::Summary::decode(bytes).is_ok()
+    proto::Summary::from_bytes(bytes).is_ok()
 }
 
 /// Whether bytes are a serialised `GraphDef`.
 pub fn is_graph(bytes: &[u8]) -> bool {
-    proto::GraphDef::decode(bytes).is_ok()
+    proto::GraphDef::from_bytes(bytes).is_ok()
 }
 
 /// Reads an event file, also one that is still being written.

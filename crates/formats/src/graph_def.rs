@@ -2,17 +2,17 @@
 
 use bytes::Bytes;
 use downpour_graph::{GraphDef, Status};
+use downpour_wire::MessageBytes as _;
 use downpour_wire::{Budget, Meter, decode_graph, encode_graph_def, proto};
-use prost::Message;
 
 /// The graph as bytes.
 pub fn serialize(graph: &GraphDef) -> Result<Bytes, Status> {
-    Ok(encode_graph_def(graph)?.encode_to_vec().into())
+    Ok(encode_graph_def(graph)?.to_bytes().into())
 }
 
 /// The graph in a serialized `GraphDef`; `None` where the bytes are none.
 pub fn parse(bytes: &Bytes) -> Option<Result<GraphDef, Status>> {
-    let message = proto::GraphDef::decode(bytes.clone()).ok()?;
+    let message = proto::GraphDef::from_bytes(bytes.clone()).ok()?;
     Some(decode_graph(message, &mut Meter::from(&Budget::default())))
 }
 

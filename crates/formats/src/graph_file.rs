@@ -247,7 +247,7 @@ fn signature_tensor((key, info): (String, proto::TensorInfo)) -> SignatureTensor
 #[cfg(test)]
 mod tests {
     use super::*;
-    use prost::Message as _;
+    use downpour_wire::MessageBytes as _;
 
     fn graph() -> proto::GraphDef {
         let node = |name: &str, op: &str, input: &[&str]| proto::NodeDef {
@@ -284,14 +284,14 @@ mod tests {
 
     #[test]
     fn every_wrapping_is_recognised() {
-        check(graph().encode_to_vec(), GraphKind::GraphDef);
-        let file = check(meta().encode_to_vec(), GraphKind::MetaGraph);
+        check(graph().to_bytes(), GraphKind::GraphDef);
+        let file = check(meta().to_bytes(), GraphKind::MetaGraph);
         assert_eq!(file.graphs[0].written_by, "2.21.0");
         let model = proto::SavedModel {
             saved_model_schema_version: 1,
             meta_graphs: vec![meta()],
         };
-        let file = check(model.encode_to_vec(), GraphKind::SavedModel);
+        let file = check(model.to_bytes(), GraphKind::SavedModel);
         assert_eq!(file.graphs[0].tags, ["serve"]);
         let text =
             "node { name: \"a\" op: \"NoOp\" } node { name: \"b\" op: \"NoOp\" input: \"^a\" }";
@@ -334,12 +334,9 @@ mod tests {
     fn a_million_empty_parts_are_refused_before_they_are_decoded() {
         // A list of ops, each empty: two bytes in the file, hundreds in memory.
         let ops = [0x0a, 0].repeat(17 << 20);
-        let mut list = vec![0x12];
-        prost::encoding::encode_varint(ops.len() as u64, &mut list);
-        list.extend(ops);
-        let mut meta = vec![0x0a];
-        prost::encoding::encode_varint(list.len() as u64, &mut meta);
-        meta.extend(list);
+        let (mut list, mut meta) = (Vec::new(), Vec::new());
+        downpour_wire::put_bytes(2, &ops, &mut list);
+        downpour_wire::put_bytes(1, &list, &mut meta);
         let status = parse(Bytes::from(meta)).unwrap_err();
         assert_eq!(status.code, Code::ResourceExhausted);
     }

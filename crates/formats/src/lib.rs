@@ -7,12 +7,20 @@
 //! TensorFlow's codes and texts.
 //!
 //! [`Status`]: downpour_graph::Status
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "tests make files and read a clock"
+    )
+)]
 #![cfg_attr(not(test), warn(clippy::indexing_slicing))]
 
 pub mod bundle;
 pub mod checkpoint_state;
 mod coding;
 pub mod crc32c;
+mod damage;
 pub mod data_options;
 pub mod event;
 pub mod example;
@@ -31,6 +39,7 @@ pub mod table;
 pub mod tensor_proto;
 mod text_proto;
 
+pub use damage::{DamageKind, Fault};
 pub use storage::{LocalStorage, PendingFile, ReadAt, Storage, StorageHandle, StreamFile};
 
 #[cfg(test)]

@@ -7,8 +7,8 @@
 use crate::storage::{Storage, read_bounded};
 use bytes::Bytes;
 use downpour_graph::{Code, GraphDef, Result, Status};
+use downpour_wire::MessageBytes as _;
 use downpour_wire::{Budget, Meter, decode_graph, encode_graph_def, proto};
-use prost::Message;
 use std::collections::BTreeMap;
 
 /// The largest message that protobuf can hold.
@@ -125,18 +125,18 @@ impl MetaGraph {
                 .collect(),
             ..Default::default()
         };
-        let size = message.encoded_len();
+        let size = message.byte_len();
         if size > LIMIT {
             return Err(Status::resource_exhausted(format!(
                 "a meta graph of {size} bytes is larger than a message can be"
             )));
         }
-        Ok(message.encode_to_vec())
+        Ok(message.to_bytes())
     }
 
     /// From bytes.
     pub fn decode(data: impl Into<Bytes>) -> Result<MetaGraph> {
-        let message = proto::MetaGraphDef::decode(data.into())
+        let message = proto::MetaGraphDef::from_bytes(data.into())
             .map_err(|e| Status::data_loss(format!("this is no meta graph: {e}")))?;
         let mut meter = Meter::from(&Budget::default());
         let collections = message.collection_def.into_iter();
@@ -257,12 +257,12 @@ impl VariableDef {
             aggregation: aggregation.into(),
             ..Default::default()
         };
-        message.encode_to_vec().into()
+        message.to_bytes().into()
     }
 
     /// From an element of a collection.
     pub fn decode(data: &Bytes) -> Result<VariableDef> {
-        let message = proto::VariableDef::decode(data.clone())
+        let message = proto::VariableDef::from_bytes(data.clone())
             .map_err(|e| Status::data_loss(format!("this is no variable: {e}")))?;
         let only_first = proto::VariableAggregation::OnlyFirstReplica;
         Ok(VariableDef {
@@ -293,12 +293,12 @@ impl QueueRunnerDef {
             cancel_op_name: self.cancel.clone(),
             queue_closed_exception_types: self.closed_by.iter().map(|c| *c as i32).collect(),
         };
-        message.encode_to_vec().into()
+        message.to_bytes().into()
     }
 
     /// From an element of a collection.
     pub fn decode(data: &Bytes) -> Result<QueueRunnerDef> {
-        let message = proto::QueueRunnerDef::decode(data.clone())
+        let message = proto::QueueRunnerDef::from_bytes(data.clone())
             .map_err(|e| Status::data_loss(format!("this is no queue runner: {e}")))?;
         let codes = message.queue_closed_exception_types.iter();
         Ok(QueueRunnerDef {

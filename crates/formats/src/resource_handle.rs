@@ -2,18 +2,18 @@
 
 use bytes::Bytes;
 use downpour_tensor::ResourceHandle;
+use downpour_wire::MessageBytes as _;
 use downpour_wire::proto::ResourceHandleProto;
 use downpour_wire::{decode_handle, encode_handle};
-use prost::Message;
 
 /// The handle as a serialized `ResourceHandleProto`.
 pub fn serialize(handle: &ResourceHandle) -> Bytes {
-    encode_handle(handle).encode_to_vec().into()
+    encode_handle(handle).to_bytes().into()
 }
 
 /// The handle in a serialized `ResourceHandleProto`, if it is one.
 pub fn parse(bytes: &Bytes) -> Option<ResourceHandle> {
-    ResourceHandleProto::decode(bytes.clone())
+    ResourceHandleProto::from_bytes(bytes.clone())
         .ok()
         .map(decode_handle)
 }

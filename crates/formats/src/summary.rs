@@ -5,9 +5,7 @@ use bytes::Bytes;
 use downpour_graph::Result;
 use downpour_tensor::Tensor;
 use downpour_wire::proto::{self, SummaryMetadata, TensorProto, summary};
-use downpour_wire::{encode_shape, encode_tensor};
-use prost::Message;
-use prost::encoding::{DecodeContext, WireType, decode_key, encode_key, encode_varint, skip_field};
+use downpour_wire::{MessageBytes as _, encode_shape, encode_tensor, put_bytes, take_field};
 
 /// What one entry of a summary shows.
 #[derive(Debug, Clone)]
@@ -72,7 +70,7 @@ impl SummaryValue {
 pub fn encode_summary(values: Vec<SummaryValue>) -> Result<Vec<u8>> {
     let mut out = Vec::new();
     for value in values {
-        put(&mut out, VALUES, &encode_value(value)?);
+        put_bytes(VALUES, &encode_value(value)?, &mut out);
     }
     Ok(out)
 }
@@ -80,14 +78,12 @@ pub fn encode_summary(values: Vec<SummaryValue>) -> Result<Vec<u8>> {
 /// The values of a serialised `Summary`: the tags, and the message without what else it holds.
 /// `None` if it does not parse.
 pub fn summary_values(bytes: &[u8]) -> Option<(Vec<String>, Vec<u8>)> {
-    let summary = proto::Summary::decode(bytes).ok()?;
+    let summary = proto::Summary::from_bytes(bytes).ok()?;
     let (mut rest, mut values) = (bytes, Vec::with_capacity(bytes.len()));
     while !rest.is_empty() {
-        let field = rest;
-        let (number, kind) = decode_key(&mut rest).ok()?;
-        skip_field(kind, number, &mut rest, DecodeContext::default()).ok()?;
+        let (number, field) = take_field(&mut rest)?;
         if number == VALUES {
-            values.extend_from_slice(field.get(..field.len() - rest.len())?);
+            values.extend_from_slice(field);
         }
     }
     Some((summary.value.into_iter().map(|v| v.tag).collect(), values))
@@ -98,12 +94,6 @@ const VALUES: u32 = 1;
 const TAG: u32 = 1;
 const NODE_NAME: u32 = 7;
 const METADATA: u32 = 9;
-
-fn put(out: &mut Vec<u8>, field: u32, bytes: &[u8]) {
-    encode_key(field, WireType::LengthDelimited, out);
-    encode_varint(bytes.len() as u64, out);
-    out.extend_from_slice(bytes);
-}
 
 /// One `Summary.Value`, its fields in the order of their numbers as TensorFlow writes them. The
 /// generated code would put `node_name` after the tensor, and take no tag that is not UTF-8.
@@ -142,24 +132,24 @@ fn encode_value(value: SummaryValue) -> Result<Vec<u8>> {
         value: Some(content),
         ..Default::default()
     }
-    .encode_to_vec();
+    .to_bytes();
     let mut out = Vec::with_capacity(content.len() + value.tag.len() + 16);
     if !value.tag.is_empty() {
-        put(&mut out, TAG, &value.tag);
+        put_bytes(TAG, &value.tag, &mut out);
     }
     if !is_tensor {
         out.extend_from_slice(&content);
     }
     if !value.node_name.is_empty() {
-        put(&mut out, NODE_NAME, value.node_name.as_bytes());
+        put_bytes(NODE_NAME, value.node_name.as_bytes(), &mut out);
     }
     if is_tensor {
         out.extend_from_slice(&content);
     }
     if let Some(metadata) = value.metadata {
         // Fields this program does not know are kept.
-        let parses = SummaryMetadata::decode(metadata.clone()).is_ok();
-        put(&mut out, METADATA, if parses { &metadata } else { b"" });
+        let parses = SummaryMetadata::from_bytes(metadata.clone()).is_ok();
+        put_bytes(METADATA, if parses { &metadata } else { b"" }, &mut out);
     }
     Ok(out)
 }
@@ -202,7 +192,7 @@ mod tests {
             content: SummaryContent::Tensor(Tensor::string(Bytes::from_static(b"x"))),
         };
         let bytes = encode_summary(vec![value.clone()]).unwrap();
-        let parsed = proto::Summary::decode(bytes.as_slice()).unwrap();
+        let parsed = proto::Summary::from_bytes(bytes.as_slice()).unwrap();
         assert_eq!(parsed.value[0].metadata, Some(SummaryMetadata::default()));
         let Some(summary::value::Value::Tensor(t)) = &parsed.value[0].value else {
             panic!("no tensor: {parsed:?}");

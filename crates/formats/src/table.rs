@@ -9,6 +9,7 @@ mod writer;
 pub use block::{Block, BlockIter};
 pub use writer::{TableSink, TableWriter};
 
+use crate::Fault;
 use crate::coding::Cursor;
 use crate::crc32c;
 use crate::storage::ReadAt;
@@ -111,24 +112,20 @@ impl Table {
 
     /// As [`Table::scan`], but goes on where it can: what cannot be read is handed to `damaged`
     /// with the place of its block in the file.
-    pub fn survey(
-        &self,
-        mut visit: impl FnMut(&[u8], &[u8]),
-        mut damaged: impl FnMut(u64, Status),
-    ) {
+    pub fn survey(&self, mut visit: impl FnMut(&[u8], &[u8]), mut damaged: impl FnMut(u64, Fault)) {
         let mut last: Option<Vec<u8>> = None;
         let mut index = self.index.iter();
         loop {
             match index.advance() {
                 Ok(true) => {}
                 Ok(false) => return,
-                Err(status) => return damaged(0, status),
+                Err(status) => return damaged(0, status.into()),
             }
             let at = Handle::decode(&mut Cursor(index.value())).map_or(0, |h| h.offset);
             let block = match self.block(index.value()) {
                 Ok(block) => block,
-                Err(status) => {
-                    damaged(at, status);
+                Err(fault) => {
+                    damaged(at, fault);
                     continue;
                 }
             };
@@ -138,12 +135,15 @@ impl Table {
                     Ok(true) => {}
                     Ok(false) => break,
                     Err(status) => {
-                        damaged(at, status);
+                        damaged(at, status.into());
                         break;
                     }
                 }
                 if last.as_deref().is_some_and(|last| last >= entries.key()) {
-                    damaged(at, Status::data_loss("keys of the table are out of order"));
+                    damaged(
+                        at,
+                        Status::data_loss("keys of the table are out of order").into(),
+                    );
                     break;
                 }
                 let last = last.get_or_insert_default();
@@ -154,7 +154,7 @@ impl Table {
         }
     }
 
-    fn block(&self, handle: &[u8]) -> Result<Arc<Block>> {
+    fn block(&self, handle: &[u8]) -> Result<Arc<Block>, Fault> {
         let handle = Handle::decode(&mut Cursor(handle))
             .ok_or_else(|| Status::data_loss("bad block handle"))?;
         let mut recent = self.recent.lock().unwrap_or_else(PoisonError::into_inner);
@@ -170,7 +170,7 @@ impl Table {
 }
 
 /// Reads, checks and decompresses one block of a file of `len` bytes.
-fn read_block(file: &dyn ReadAt, len: u64, handle: Handle) -> Result<Block> {
+fn read_block(file: &dyn ReadAt, len: u64, handle: Handle) -> Result<Block, Fault> {
     let size = usize::try_from(handle.size)
         .ok()
         .and_then(|size| size.checked_add(TRAILER))
@@ -180,21 +180,21 @@ fn read_block(file: &dyn ReadAt, len: u64, handle: Handle) -> Result<Block> {
         .checked_add(size as u64)
         .is_none_or(|end| end > len)
     {
-        return Err(Status::out_of_range("Read less bytes than requested"));
+        return Err(Status::out_of_range("Read less bytes than requested").into());
     }
     let mut data = vec![0; size];
     file.read_exact_at(handle.offset, &mut data)?;
     let (checked, crc) = data.split_at(size - 4);
     if crc != crc32c::masked(checked).to_le_bytes() {
-        return Err(Status::data_loss("block checksum mismatch"));
+        return Err(Fault::changed(None, "block checksum mismatch"));
     }
     match checked.split_last() {
         Some((0, _)) => {
             data.truncate(size - TRAILER);
-            Block::parse(data)
+            Ok(Block::parse(data)?)
         }
-        Some((1, packed)) => Block::parse(unpack(packed)?),
-        _ => Err(Status::data_loss("bad block type")),
+        Some((1, packed)) => Ok(Block::parse(unpack(packed)?)?),
+        _ => Err(Status::data_loss("bad block type").into()),
     }
 }
 

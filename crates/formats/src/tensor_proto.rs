@@ -4,9 +4,9 @@
 use bytes::Bytes;
 use downpour_graph::Status;
 use downpour_tensor::Tensor;
+use downpour_wire::MessageBytes as _;
 use downpour_wire::proto::TensorProto;
 use downpour_wire::{Budget, Meter, decode_tensor, encode_tensor};
-use prost::Message;
 
 /// Why bytes are no tensor.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -19,7 +19,7 @@ pub enum ParseError {
 
 /// The tensor as TensorFlow's `AsProtoTensorContent` writes it. Variants have no such form.
 pub fn serialize(tensor: &Tensor) -> Result<Bytes, Status> {
-    Ok(encode_tensor(tensor)?.encode_to_vec().into())
+    Ok(encode_tensor(tensor)?.to_bytes().into())
 }
 
 /// The tensor as `SerializeTensor` writes it: as [`serialize`], but strings stand in a field of
@@ -30,12 +30,12 @@ pub fn serialize_fields(tensor: &Tensor) -> Result<Bytes, Status> {
         proto.tensor_content = Bytes::new();
         proto.string_val = strings.to_vec();
     }
-    Ok(proto.encode_to_vec().into())
+    Ok(proto.to_bytes().into())
 }
 
 /// The tensor in a serialized `TensorProto`, if it takes at most `max_bytes`.
 pub fn parse(bytes: &Bytes, max_bytes: u64) -> Result<Tensor, ParseError> {
-    let proto = TensorProto::decode(bytes.clone()).map_err(|_| ParseError::Proto)?;
+    let proto = TensorProto::from_bytes(bytes.clone()).map_err(|_| ParseError::Proto)?;
     decode(proto, max_bytes)
 }
 

@@ -503,12 +503,12 @@ fn dtype(word: &str) -> Option<u64> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use downpour_wire::MessageBytes as _;
     use downpour_wire::proto;
-    use prost::Message as _;
 
     fn graph(text: &str) -> Result<proto::GraphDef> {
         let bytes = to_binary(text, "GraphDef")?;
-        Ok(proto::GraphDef::decode(bytes.as_slice()).unwrap())
+        Ok(proto::GraphDef::from_bytes(bytes.as_slice()).unwrap())
     }
 
     #[test]

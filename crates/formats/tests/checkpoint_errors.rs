@@ -1,5 +1,6 @@
 //! What the checkpoint ops answer to wrong requests: TensorFlow 2.21's codes and texts, observed
 //! by running the same requests through it. Where it aborts the process, we answer.
+#![allow(clippy::disallowed_methods, reason = "tests make files")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;

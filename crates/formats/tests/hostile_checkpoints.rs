@@ -1,5 +1,6 @@
 //! Checkpoints that lie. Every case must be a typed error, never a panic, a wrong value, or memory
 //! for what is not there; texts are TensorFlow 2.21's where it answers at all.
+#![allow(clippy::disallowed_methods, reason = "tests make files")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;

@@ -1,6 +1,7 @@
 //! Saves and merges that stop anywhere: a storage that fails, or dies, at its n-th operation, for
 //! every n. What was a checkpoint before stays one, what is visible is whole, and the next save
 //! succeeds over whatever was left behind.
+#![allow(clippy::disallowed_methods, reason = "tests make files")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;

@@ -1,5 +1,6 @@
 //! Checkpoints against real TensorFlow: the files in `fixtures/bundle` and `fixtures/v1` were
 //! written by `fixtures/make.py`; ours must equal them byte for byte, and we must read theirs.
+#![allow(clippy::disallowed_methods, reason = "tests make files")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;

@@ -1,5 +1,6 @@
 //! Records, events, histograms and the `checkpoint` file against real TensorFlow's
 //! (`fixtures/make.py`).
+#![allow(clippy::disallowed_methods, reason = "tests make files")]
 #![expect(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
 
 mod common;

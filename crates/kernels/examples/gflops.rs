@@ -1,6 +1,10 @@
 //! Times single ops of a small MLP and CNN and prints their arithmetic rate.
 //!
 //! `cargo run --release -p downpour-kernels --example gflops [part of a name]`
+#![allow(
+    clippy::disallowed_methods,
+    reason = "a measurement reads the clock and its arguments"
+)]
 #![allow(clippy::print_stdout, reason = "printing is what it is for")]
 
 use downpour_executor::{CompileEnv, KernelCache, Plan, Step};

@@ -4,7 +4,13 @@
 //! attributes (see `downpour_runtime::KernelBuilder`) and states TensorFlow's contract: element
 //! types, broadcasting, empty tensors, NaN, and the code and text of every error. Kernels know
 //! nothing of sessions, graphs or the network.
-
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "tests make files and read a clock"
+    )
+)]
 #![expect(
     clippy::clone_on_copy,
     clippy::useless_conversion,

@@ -6,6 +6,24 @@ use downpour_tensor::DType;
 /// half, bfloat16, float, double.
 pub(crate) const FLOATS: &[DType] = &[DType::Half, DType::BFloat16, DType::Float, DType::Double];
 
+/// half, float, double: what kernels took before bfloat16.
+pub(crate) const HALF_TO_DOUBLE: &[DType] = &[DType::Half, DType::Float, DType::Double];
+
+/// float and double.
+pub(crate) const FLOAT_DOUBLE: &[DType] = &[DType::Float, DType::Double];
+
+/// float and half.
+pub(crate) const FLOAT_HALF: &[DType] = &[DType::Float, DType::Half];
+
+/// int16, int32 and int64: index types of newer ops.
+pub(crate) const INDEX_FROM_16: &[DType] = &[DType::Int16, DType::Int32, DType::Int64];
+
+/// Integers of 32 and 64 bits.
+pub(crate) const WORDS: &[DType] = &[DType::Int32, DType::Int64, DType::UInt32, DType::UInt64];
+
+/// float and double, in the order in which kernels of linear algebra are registered.
+pub(crate) const DOUBLE_FLOAT: &[DType] = &[DType::Double, DType::Float];
+
 /// All integers with a Rust type.
 pub(crate) const INTS: &[DType] = &[
     DType::Int8,

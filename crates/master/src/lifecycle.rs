@@ -10,7 +10,7 @@ use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
 
 #[cfg(test)]
-mod explored;
+mod exhaustive_tests;
 
 /// One request that uses the session.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]

@@ -1,6 +1,13 @@
 //! The network: where a task listens and what it answers (`serve`), how others are called (`call`),
 //! the faster way between tasks that are both ours (`lane`), which limits hold, and the [`Task`]
 //! interface through which a master drives any task, its own or another.
+#![cfg_attr(
+    test,
+    allow(
+        clippy::disallowed_methods,
+        reason = "tests make files and read a clock"
+    )
+)]
 
 mod call;
 mod counts;

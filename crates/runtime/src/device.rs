@@ -2,7 +2,7 @@
 //! crate lends to kernels (storage, clocks) by type.
 //!
 //! Steps run on the device's own executor threads; loops inside kernels are split over the
-//! process' [`crew`]. The two are kept apart on purpose: a thread that waits for its loop must never
+//! process' [`helper_threads`]. The two are kept apart on purpose: a thread that waits for its loop must never
 //! pick up another step, which might want a lock that the waiting kernel holds.
 
 use crate::ResourceManager;

@@ -11,9 +11,9 @@ mod async_op;
 mod call;
 mod cancel;
 mod console;
-mod crew;
 mod device;
 mod edges;
+mod helper_threads;
 mod history;
 mod host;
 mod kernel;
@@ -37,11 +37,11 @@ pub use call::{
 };
 pub use cancel::{CancelToken, Cancellation};
 pub use console::{Console, Print, Stream};
-pub use crew::num_threads;
 pub use device::{
     Device, Extensions, as_own_thread, before_long, on_executor_thread, set_before_long,
 };
 pub use edges::{IncomingEdge, IncomingEdges, OutgoingEdge, PeerWait, Taken};
+pub use helper_threads::num_threads;
 pub use history::{STALENESS_FROM, Staleness, StalenessCounts, StalenessFacts};
 pub use host::Host;
 pub use kernel::{

@@ -1,13 +1,13 @@
 //! Loops of kernels, cut into ranges that several threads run: how many parts, and who gets which.
 //!
-//! The threads are those of [`crew`]. Between two parts a loop asks whether its step was cancelled; if so
+//! The threads are those of [`helper_threads`]. Between two parts a loop asks whether its step was cancelled; if so
 //! the rest is left undone and the kernel unwound.
 #![allow(
     unsafe_code,
     reason = "threads write disjoint parts of one slice through its address"
 )]
 
-use crate::crew;
+use crate::helper_threads;
 use downpour_tensor::account;
 use std::ops::Range;
 use std::sync::atomic::{AtomicUsize, Ordering};
@@ -82,7 +82,7 @@ unsafe impl<T: Send> Sync for Start<T> {}
 
 /// Runs `body` on ranges of `0..total`, more than one grain, on this and other threads.
 fn share_ranges(total: usize, grain: usize, body: &(dyn Fn(Range<usize>) + Sync)) {
-    let threads = crew::num_threads();
+    let threads = helper_threads::num_threads();
     let parts = num_parts(total / grain.max(1), threads);
     if parts == 1 {
         return body(0..total);
@@ -97,7 +97,7 @@ fn share_ranges(total: usize, grain: usize, body: &(dyn Fn(Range<usize>) + Sync)
             body(part_start(total, part, parts)..part_start(total, part + 1, parts));
         }
     };
-    crew::together(threads.min(parts) - 1, &work);
+    helper_threads::together(threads.min(parts) - 1, &work);
     // What was left undone is nobody's result.
     account::stop_point();
 }

@@ -3,8 +3,8 @@
 //! As many run at once as the device has threads, and one more for each that is in a long kernel, up to a bound: what is short
 //! gets its turn beside what is long, across sessions, and the system shares the cores among them.
 
-use crate::crew;
 use crate::device::become_executor;
+use crate::helper_threads;
 use parking_lot::{Condvar, Mutex};
 use std::cell::Cell;
 use std::collections::VecDeque;
@@ -56,7 +56,7 @@ impl ExecutorThreads {
             assert!(i > 0 || started, "cannot start an executor thread");
         }
         // Those for parts of kernels too: made by whoever needs them first, they would run only where that one may.
-        crew::muster();
+        helper_threads::start();
         ExecutorThreads { queue }
     }
 

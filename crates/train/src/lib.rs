@@ -7,6 +7,7 @@ mod creator;
 mod downpour;
 mod election;
 mod events;
+mod heartbeat;
 pub mod hooks;
 mod meta;
 mod monitored;

@@ -392,7 +392,7 @@ fn save_op(g: &Graph, filename: &Output, shards: &BTreeMap<String, Vec<Variable>
         .inputs(&[filename.clone(), g.constant("_temp/part")])
         .output();
     let (mut parts, mut written) = (Vec::new(), Vec::new());
-    // Books of data are text. They are read before the model, which then has all that they call done.
+    // A ledger of data is text. It is read before the model, which then has all that it calls done.
     let is_text = |v: &Variable| v.dtype() == DType::String;
     let texts = shards.values().flatten().filter(|v| is_text(v));
     let texts: Vec<Operation> = texts.map(|v| v.value().operation()).collect();

@@ -20,7 +20,7 @@ const BASENAME: &str = "model.ckpt";
 const FAREWELL: Duration = Duration::from_secs(2);
 
 /// What is to be done how often.
-pub(crate) struct Plan {
+pub(crate) struct ServicePlan {
     pub(crate) events: Events,
     /// All summaries of the graph.
     pub(crate) summaries: Option<Output>,
@@ -35,7 +35,7 @@ pub(crate) struct Plan {
 
 /// The threads of a supervisor's chief.
 pub(crate) struct Services {
-    plan: Plan,
+    plan: ServicePlan,
     saver: Arc<Saver>,
     prefix: String,
     /// The step of the newest checkpoint.
@@ -45,7 +45,7 @@ pub(crate) struct Services {
 }
 
 impl Services {
-    pub(crate) fn new(plan: Plan, saver: Arc<Saver>, dir: &str) -> Services {
+    pub(crate) fn new(plan: ServicePlan, saver: Arc<Saver>, dir: &str) -> Services {
         Services {
             plan,
             saver,

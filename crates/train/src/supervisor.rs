@@ -8,7 +8,7 @@ use crate::events::Events;
 use crate::global_step;
 use crate::hooks::{Hook, integer};
 use crate::monitored::{MonitoredSession, is_gone};
-use crate::services::{Plan, Services};
+use crate::services::{ServicePlan, Services};
 use crate::supervision::Supervision;
 use downpour_build::{Graph, Output, Result, Status, Tensor, summary};
 use downpour_client::{Session, SessionOptions, Target};
@@ -298,7 +298,7 @@ impl SupervisorBuilder {
             .coordinator(&coordinator)
             .hook(Current(current.clone()));
         if let (Some(dir), Some(events)) = (self.logdir, &events) {
-            let plan = Plan {
+            let plan = ServicePlan {
                 events: events.clone(),
                 summaries,
                 step: step.value().clone(),

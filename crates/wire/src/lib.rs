@@ -12,6 +12,7 @@ mod graph_def;
 mod int_fields;
 pub mod lane;
 mod list_metadata;
+mod message_bytes;
 pub mod messages;
 mod op_def;
 mod pieces;
@@ -54,6 +55,7 @@ pub use budget::{Budget, Exhausted, Meter};
 pub use graph_def::{decode_graph, encode_graph, encode_graph_def, to_graph_def};
 pub use int_fields::IntFields;
 pub use list_metadata::ListMetadata;
+pub use message_bytes::{MessageBytes, NoMessage, put_bytes, take_field};
 pub use messages::WireMessage;
 pub use pieces::{InPieces, Pieces};
 pub use shape_proto::{

@@ -14,7 +14,7 @@
 //!    └──────── any session ──────────┘
 //! ```
 
-use crate::roll::Attendance;
+use crate::attendance::Attendance;
 use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
@@ -72,15 +72,16 @@ impl Ending {
     }
 
     /// Decides. `busy` says that something is under way that may yet become a session.
-    pub fn look(&mut self, now: Duration, roll: &Attendance, busy: bool) -> Verdict {
-        let changed = std::mem::replace(&mut self.changes, roll.changes) != roll.changes;
-        let is_open = |handle: &String| roll.masters.values().any(|h| h.contains(handle));
+    pub fn look(&mut self, now: Duration, attendance: &Attendance, busy: bool) -> Verdict {
+        let changed =
+            std::mem::replace(&mut self.changes, attendance.changes) != attendance.changes;
+        let is_open = |handle: &String| attendance.masters.values().any(|h| h.contains(handle));
         self.stray.retain(|handle, _| is_open(handle));
         let is_lost = |handle: &String| {
             let since = self.stray.get(handle);
             since.is_some_and(|t| now.saturating_sub(*t) >= self.patience.lost)
         };
-        let open: Vec<String> = roll
+        let open: Vec<String> = attendance
             .masters
             .iter()
             .filter(|(_, handles)| !handles.iter().all(&is_lost))
@@ -93,7 +94,7 @@ impl Ending {
         let unseen: Vec<String> = self
             .wanted
             .iter()
-            .filter(|m| !roll.masters.contains_key(*m))
+            .filter(|m| !attendance.masters.contains_key(*m))
             .cloned()
             .collect();
         if !unseen.is_empty() {
@@ -115,7 +116,7 @@ impl Ending {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::roll::Roll;
+    use crate::attendance::AttendanceList;
 
     const W0: &str = "/job:worker/replica:0/task:0";
     const W1: &str = "/job:worker/replica:0/task:1";
@@ -125,7 +126,7 @@ mod tests {
     }
 
     struct Test {
-        roll: Roll,
+        attendance: AttendanceList,
         ending: Ending,
     }
 
@@ -137,14 +138,14 @@ mod tests {
             };
             let wanted = [W0, W1].map(str::to_owned).into();
             Test {
-                roll: Roll::default(),
+                attendance: AttendanceList::default(),
                 ending: Ending::new(wanted, patience),
             }
         }
 
         fn look(&mut self, seconds: u64) -> Verdict {
-            let roll = self.roll.attendance();
-            self.ending.look(at(seconds), &roll, false)
+            let attendance = self.attendance.attendance();
+            self.ending.look(at(seconds), &attendance, false)
         }
 
         fn knows(&mut self, seconds: u64, handle: &str, is_known: bool) {
@@ -156,14 +157,14 @@ mod tests {
     fn done_when_all_have_been_here_and_stay_away() {
         let mut test = Test::new();
         assert_eq!(test.look(0), Verdict::Unseen(vec![W0.into(), W1.into()]));
-        test.roll.enter("a", W0, 1);
+        test.attendance.enter("a", W0, 1);
         assert_eq!(test.look(1), Verdict::Busy(vec![W0.into()]));
-        test.roll.leave("a");
+        test.attendance.leave("a");
         // The other has not begun: it may be slow to start.
         assert_eq!(test.look(1000), Verdict::Unseen(vec![W1.into()]));
-        test.roll.enter("b", W1, 2);
+        test.attendance.enter("b", W1, 2);
         assert_eq!(test.look(1001), Verdict::Busy(vec![W1.into()]));
-        test.roll.leave("b");
+        test.attendance.leave("b");
         assert_eq!(test.look(1002), Verdict::Quiet);
         assert_eq!(test.look(1041), Verdict::Quiet);
         assert_eq!(test.look(1042), Verdict::Done);
@@ -173,18 +174,18 @@ mod tests {
     fn a_session_that_is_made_again_starts_the_wait_again() {
         let mut test = Test::new();
         for (handle, master) in [("a", W0), ("b", W1)] {
-            test.roll.enter(handle, master, 1);
-            test.roll.leave(handle);
+            test.attendance.enter(handle, master, 1);
+            test.attendance.leave(handle);
         }
         assert_eq!(test.look(0), Verdict::Quiet);
         // As a worker does that waits for the chief's variables: open, not ready, close, 30 s.
-        test.roll.enter("c", W1, 1);
+        test.attendance.enter("c", W1, 1);
         assert_eq!(test.look(30), Verdict::Busy(vec![W1.into()]));
-        test.roll.leave("c");
+        test.attendance.leave("c");
         assert_eq!(test.look(31), Verdict::Quiet);
         // And one so short that nobody looked meanwhile.
-        test.roll.enter("d", W1, 1);
-        test.roll.leave("d");
+        test.attendance.enter("d", W1, 1);
+        test.attendance.leave("d");
         assert_eq!(test.look(61), Verdict::Quiet);
         assert_eq!(test.look(100), Verdict::Quiet);
         assert_eq!(test.look(101), Verdict::Done);
@@ -194,13 +195,13 @@ mod tests {
     fn something_under_way_is_not_quiet() {
         let mut test = Test::new();
         for (handle, master) in [("a", W0), ("b", W1)] {
-            test.roll.enter(handle, master, 1);
-            test.roll.leave(handle);
+            test.attendance.enter(handle, master, 1);
+            test.attendance.leave(handle);
         }
         assert_eq!(test.look(0), Verdict::Quiet);
-        let roll = test.roll.attendance();
+        let attendance = test.attendance.attendance();
         assert_eq!(
-            test.ending.look(at(39), &roll, true),
+            test.ending.look(at(39), &attendance, true),
             Verdict::Busy(Vec::new())
         );
         assert_eq!(test.look(40), Verdict::Quiet);
@@ -210,9 +211,9 @@ mod tests {
     #[test]
     fn a_master_that_died_counts_as_gone_only_after_long() {
         let mut test = Test::new();
-        test.roll.enter("a", W0, 1);
-        test.roll.enter("b", W1, 1);
-        test.roll.leave("b");
+        test.attendance.enter("a", W0, 1);
+        test.attendance.enter("b", W1, 1);
+        test.attendance.leave("b");
         test.knows(10, "a", true);
         test.knows(20, "a", false);
         test.knows(60, "a", false);
@@ -224,19 +225,19 @@ mod tests {
     #[test]
     fn one_that_comes_back_in_time_is_not_gone() {
         let mut test = Test::new();
-        test.roll.enter("a", W0, 1);
-        test.roll.enter("b", W1, 1);
-        test.roll.leave("b");
+        test.attendance.enter("a", W0, 1);
+        test.attendance.enter("b", W1, 1);
+        test.attendance.leave("b");
         test.knows(0, "a", false);
         // It was only cut off: the session goes on.
         test.knows(100, "a", true);
         test.knows(110, "a", false);
         assert_eq!(test.look(229), Verdict::Busy(vec![W0.into()]));
         // Restarted, and its client has come again.
-        test.roll.enter("c", W0, 2);
+        test.attendance.enter("c", W0, 2);
         test.knows(225, "c", true);
         assert_eq!(test.look(1000), Verdict::Busy(vec![W0.into()]));
-        test.roll.leave("c");
+        test.attendance.leave("c");
         assert_eq!(test.look(1001), Verdict::Quiet);
     }
 
@@ -244,13 +245,13 @@ mod tests {
     fn one_lost_session_does_not_hide_another() {
         let mut test = Test::new();
         for (handle, master) in [("a", W0), ("b", W0), ("c", W1)] {
-            test.roll.enter(handle, master, 1);
+            test.attendance.enter(handle, master, 1);
         }
-        test.roll.leave("c");
+        test.attendance.leave("c");
         test.knows(0, "a", false);
         test.knows(0, "b", true);
         assert_eq!(test.look(500), Verdict::Busy(vec![W0.into()]));
-        test.roll.leave("b");
+        test.attendance.leave("b");
         assert_eq!(test.look(501), Verdict::Quiet);
         assert_eq!(test.look(541), Verdict::Done);
     }
@@ -259,12 +260,12 @@ mod tests {
     fn sessions_of_others_count_too() {
         let mut test = Test::new();
         for (handle, master) in [("a", W0), ("b", W1)] {
-            test.roll.enter(handle, master, 1);
-            test.roll.leave(handle);
+            test.attendance.enter(handle, master, 1);
+            test.attendance.leave(handle);
         }
-        test.roll.enter("c", "", 0);
+        test.attendance.enter("c", "", 0);
         assert_eq!(test.look(100), Verdict::Busy(vec![String::new()]));
-        test.roll.leave("c");
+        test.attendance.leave("c");
         assert_eq!(test.look(101), Verdict::Quiet);
     }
 }

@@ -12,7 +12,7 @@ use std::sync::Arc;
 impl LaneHandler for Worker {
     fn run(&self, run: Run, ended: RunEnded) -> Canceller {
         let step_id = run.step_id;
-        let begun = self.begin(&Start {
+        let started = self.begin(&Start {
             session: &run.session,
             graph: run.graph,
             step_id,
@@ -20,39 +20,39 @@ impl LaneHandler for Worker {
             partial: false,
             request_id: 0,
         });
-        let begun = match begun {
-            Ok(begun) => begun,
+        let started = match started {
+            Ok(started) => started,
             Err(e) => {
                 ended(Err(e));
                 return Arc::new(|_| {});
             }
         };
-        let (id, place) = (begun.run, begun.place.clone());
-        let (life, stopped) = (self.life.clone(), self.life.clone());
+        let (id, rendezvous) = (started.run, started.rendezvous.clone());
+        let (machine, stopped) = (self.machine.clone(), self.machine.clone());
         let done = Box::new(move |end: downpour_graph::Result<_>| {
             ended(end.map(|_| {
                 // Every value was taken and nobody waits for one: what its master would ask for now
                 // is done at once, and the answer says so.
-                let is_idle = place.is_some_and(|place| place.is_idle());
+                let is_idle = rendezvous.is_some_and(|rendezvous| rendezvous.is_idle());
                 if is_idle {
-                    life.tell(Event::Cleanup { step_id });
+                    machine.tell(Event::Cleanup { step_id });
                 }
                 is_idle
             }));
         });
-        self.execute(begun, step_id, Vec::new(), false, done);
+        self.execute(started, step_id, Vec::new(), false, done);
         Arc::new(move |reason| stopped.stop(id, reason))
     }
 
     fn tensor(&self, step_id: u64, key: &str, tensor: Option<Tensor>) {
         // A step that is over wants nothing more.
-        if let Ok(place) = self.want(step_id, 0) {
-            place.paid_by(&self.config.device.account);
+        if let Ok(rendezvous) = self.want(step_id, 0) {
+            rendezvous.paid_by(&self.config.device.account);
             as_own_thread(is_waiting_client(), || {
                 // Refused when the step has been ended, which its execution hears for itself, or when there is no room: then
                 // the step ends, as it cannot get on without the value.
-                if let Err(e) = place.send(key, Delivery { tensor }) {
-                    place.abort(e);
+                if let Err(e) = rendezvous.send(key, Delivery { tensor }) {
+                    rendezvous.abort(e);
                 }
             });
         }
@@ -63,19 +63,19 @@ impl LaneHandler for Worker {
             |(_, tensor): &(EdgeId, Option<Tensor>)| tensor.as_ref().map_or(0, Tensor::byte_len);
         let traffic = self.config.peers.traffic();
         traffic.received_tensors(peer, values.len(), values.iter().map(bytes).sum());
-        if let Ok(place) = self.want(step_id, 0) {
-            place.paid_by(&self.config.device.account);
+        if let Ok(rendezvous) = self.want(step_id, 0) {
+            rendezvous.paid_by(&self.config.device.account);
             as_own_thread(is_waiting_client(), || {
                 // As above.
-                if let Err(e) = place.deliver(values.into_iter()) {
-                    place.abort(e);
+                if let Err(e) = rendezvous.deliver(values.into_iter()) {
+                    rendezvous.abort(e);
                 }
             });
         }
     }
 
     fn offer(&self, peer: &str, step_id: u64, to: &Destination, offer: LaneOffer) {
-        if let Ok(place) = self.want(step_id, 0) {
+        if let Ok(rendezvous) = self.want(step_id, 0) {
             let traffic = self.config.peers.traffic().clone();
             let sender = matches!(to, Destination::Edge(_)).then(|| peer.to_owned());
             let offer = Box::new(move |receiver: downpour_runtime::Receiver| {
@@ -90,10 +90,10 @@ impl LaneHandler for Worker {
             });
             // As above.
             match to {
-                Destination::Key(key) => drop(place.offer(key, offer)),
+                Destination::Key(key) => drop(rendezvous.offer(key, offer)),
                 Destination::Edge(edge) => {
-                    if let Err(e) = place.deliver_offer(*edge, offer) {
-                        place.abort(e);
+                    if let Err(e) = rendezvous.deliver_offer(*edge, offer) {
+                        rendezvous.abort(e);
                     }
                 }
             }
@@ -102,13 +102,13 @@ impl LaneHandler for Worker {
 
     fn lost(&self, peer: &str, steps: &[u64], reason: &Status) {
         for step in steps {
-            if let Some(place) = self.life.place(*step) {
-                place.fail_from(peer, reason);
+            if let Some(rendezvous) = self.machine.rendezvous(*step) {
+                rendezvous.fail_from(peer, reason);
             }
         }
     }
 
     fn state(&self, step_id: u64) -> StepState {
-        self.life.state(step_id)
+        self.machine.state(step_id)
     }
 }

@@ -3,6 +3,7 @@
 //! [`Worker`] implements `downpour_net::Task` for the process it lives in. It does not know which
 //! kernels exist (a `Registry` is handed in), nor who asks.
 
+mod attendance;
 mod ending;
 mod lanes;
 mod lifecycle;
@@ -11,7 +12,6 @@ mod partial;
 mod remote_functions;
 mod remote_rendezvous;
 mod report;
-mod roll;
 mod rpc_log;
 mod service;
 mod stats;
@@ -19,7 +19,7 @@ mod trainings;
 mod worker;
 mod writers;
 
+pub use attendance::Attendance;
 pub use ending::{Ending, Patience, Verdict};
-pub use roll::Attendance;
 pub use service::WorkerShell;
 pub use worker::{Worker, WorkerConfig};

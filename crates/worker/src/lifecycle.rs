@@ -11,7 +11,7 @@ use smallvec::{SmallVec, smallvec};
 use std::collections::BTreeMap;
 
 #[cfg(test)]
-mod explored;
+mod exhaustive_tests;
 
 /// What the machine passes on without looking inside.
 pub(crate) trait Parts {
@@ -20,14 +20,14 @@ pub(crate) trait Parts {
     /// A compiled graph.
     type Graph: Clone;
     /// Where the values of a shared step meet.
-    type Place: Clone;
+    type Rendezvous: Clone;
     /// Ends an execution early.
     type Stop: Clone;
     /// Takes the outcome of a partial run.
     type Answer;
 
-    /// A new place, the `number`th.
-    fn place(number: u64) -> Self::Place;
+    /// A new rendezvous, the `number`th.
+    fn rendezvous(number: u64) -> Self::Rendezvous;
 }
 
 /// One execution of a graph.
@@ -96,12 +96,15 @@ pub(crate) enum Effect<P: Parts> {
         session: P::Session,
         graph: P::Graph,
         /// `None`: the values of this step meet nowhere else.
-        place: Option<P::Place>,
+        rendezvous: Option<P::Rendezvous>,
     },
     /// Feed and fetch an execution that is under way.
-    Continue { run: RunId, place: P::Place },
-    /// The value will be, or is, at this place.
-    Meet(P::Place),
+    Continue {
+        run: RunId,
+        rendezvous: P::Rendezvous,
+    },
+    /// The value will be, or is, at this rendezvous.
+    Meet(P::Rendezvous),
     /// The number of a new graph.
     Registered(u64),
     /// Answer the call with this error.
@@ -110,8 +113,8 @@ pub(crate) enum Effect<P: Parts> {
     Answer(P::Answer, Option<Status>),
     /// Tell an execution to end.
     Stop(P::Stop, Status),
-    /// Fail whoever waits at a place.
-    Abort(P::Place, Status),
+    /// Fail whoever waits at a rendezvous.
+    Abort(P::Rendezvous, Status),
     /// Let go of a session.
     FreeSession(P::Session),
     /// Let go of a graph.
@@ -141,7 +144,7 @@ pub(crate) struct Lifecycle<P: Parts> {
     recent: RecentIds,
     sessions: BTreeMap<String, Session<P::Session, P::Graph>>,
     runs: BTreeMap<RunId, Run<P::Stop, P::Answer>>,
-    steps: BTreeMap<u64, Meeting<P::Place>>,
+    steps: BTreeMap<u64, Meeting<P::Rendezvous>>,
     /// Idle steps by when they became so.
     idle: BTreeMap<u64, u64>,
     cleaned: RecentIds,
@@ -152,7 +155,7 @@ pub(crate) struct Lifecycle<P: Parts> {
 struct Counters {
     session: u64,
     run: u64,
-    place: u64,
+    rendezvous: u64,
     idle: u64,
 }
 
@@ -199,7 +202,7 @@ enum RunPhase<A> {
 /// Where the values of a shared step meet.
 #[derive(Clone, Hash)]
 struct Meeting<L> {
-    place: L,
+    rendezvous: L,
     phase: Phase,
     runs: SmallVec<[RunId; 1]>,
     /// The execution that further calls of a partial run go on with.
@@ -238,8 +241,8 @@ impl<P: Parts> Lifecycle<P> {
     }
 
     /// Where values of a shared step meet, if it is known.
-    pub(crate) fn place(&self, step_id: u64) -> Option<P::Place> {
-        self.steps.get(&step_id).map(|m| m.place.clone())
+    pub(crate) fn rendezvous(&self, step_id: u64) -> Option<P::Rendezvous> {
+        self.steps.get(&step_id).map(|m| m.rendezvous.clone())
     }
 
     /// What is known of a shared step.
@@ -389,8 +392,8 @@ impl<P: Parts> Lifecycle<P> {
             && let Some(meeting) = self.steps.get(&step_id)
             && let Some(run) = meeting.partial
         {
-            let place = meeting.place.clone();
-            return Ok(Effect::Continue { run, place });
+            let rendezvous = meeting.rendezvous.clone();
+            return Ok(Effect::Continue { run, rendezvous });
         }
         let unknown =
             || Status::aborted(format!("Graph handle is not found: {:016x}", start.graph));
@@ -398,7 +401,7 @@ impl<P: Parts> Lifecycle<P> {
         let (id, session, graph) = (session.id, session.value.clone(), graph.clone());
         self.next.run += 1;
         let run = RunId(self.next.run);
-        let mut place = None;
+        let mut rendezvous = None;
         if start.shared {
             let meeting = Self::meeting(&mut self.steps, &mut self.next, step_id);
             if let Phase::Early(since) | Phase::Left(since) = meeting.phase {
@@ -409,7 +412,7 @@ impl<P: Parts> Lifecycle<P> {
             }
             meeting.phase = Phase::Running;
             meeting.runs.push(run);
-            place = Some(meeting.place.clone());
+            rendezvous = Some(meeting.rendezvous.clone());
         }
         let made = Run {
             session: id,
@@ -423,20 +426,20 @@ impl<P: Parts> Lifecycle<P> {
             run,
             session,
             graph,
-            place,
+            rendezvous,
         })
     }
 
-    /// The step's place, made by whoever comes first.
+    /// The step's rendezvous, made by whoever comes first.
     fn meeting<'a>(
-        steps: &'a mut BTreeMap<u64, Meeting<P::Place>>,
+        steps: &'a mut BTreeMap<u64, Meeting<P::Rendezvous>>,
         next: &mut Counters,
         step_id: u64,
-    ) -> &'a mut Meeting<P::Place> {
+    ) -> &'a mut Meeting<P::Rendezvous> {
         steps.entry(step_id).or_insert_with(|| {
-            next.place += 1;
+            next.rendezvous += 1;
             Meeting {
-                place: P::place(next.place),
+                rendezvous: P::rendezvous(next.rendezvous),
                 phase: Phase::Running,
                 runs: SmallVec::new(),
                 partial: None,
@@ -454,8 +457,8 @@ impl<P: Parts> Lifecycle<P> {
             return smallvec![Effect::Refuse(cleaned_up(step_id))];
         }
         let meeting = Self::meeting(&mut self.steps, &mut self.next, step_id);
-        let place = meeting.place.clone();
-        let mut out: Effects<P> = smallvec![Effect::Meet(place)];
+        let rendezvous = meeting.rendezvous.clone();
+        let mut out: Effects<P> = smallvec![Effect::Meet(rendezvous)];
         if meeting.runs.is_empty() && meeting.phase == Phase::Running {
             self.next.idle += 1;
             meeting.phase = Phase::Early(self.next.idle);
@@ -508,8 +511,8 @@ impl<P: Parts> Lifecycle<P> {
         out.push(Effect::Stop(run.stop.clone(), reason.clone()));
         if let Some(meeting) = run.step.and_then(|step| self.steps.get(&step)) {
             // Peers wait for values that will not come.
-            let place = meeting.place.clone();
-            out.push(Effect::Abort(place, reason.clone().as_derived()));
+            let rendezvous = meeting.rendezvous.clone();
+            out.push(Effect::Abort(rendezvous, reason.clone().as_derived()));
         }
         out
     }
@@ -562,7 +565,7 @@ impl<P: Parts> Lifecycle<P> {
         {
             self.runs.remove(&id);
         }
-        out.push(Effect::Abort(gone.place, reason.clone()));
+        out.push(Effect::Abort(gone.rendezvous, reason.clone()));
         out
     }
 

@@ -7,7 +7,7 @@ use std::collections::HashSet;
 
 /// The name, alone or at the end of a scope, of the count of steps that all workers share.
 const GLOBAL_STEP: &str = "global_step";
-/// Scopes in which a training keeps its own books.
+/// Scopes in which a training keeps its own ledger.
 const BOOKS: [&str; 1] = ["Sandblaster/"];
 
 /// Tells parameters from what optimizers and trainings keep beside them.

@@ -1,7 +1,7 @@
 //! A step that is fed and fetched bit by bit by the master of the same process.
 
 use crate::lifecycle::{Event, RunId};
-use crate::worker::{Begun, Life, Worker};
+use crate::worker::{Machine, StartedRun, Worker};
 use downpour_executor::Step;
 use downpour_graph::{Result, Status};
 use downpour_net::PartialStep;
@@ -21,30 +21,34 @@ enum End {
     Over(Result<()>),
 }
 
-/// The step, and its place.
+/// The step, and its rendezvous.
 pub(crate) struct LocalPartialStep {
-    life: Life,
+    machine: Machine,
     run: RunId,
     rendezvous: Arc<Rendezvous>,
     end: Mutex<End>,
 }
 
 impl LocalPartialStep {
-    /// Executes a run that was begun.
-    pub(crate) fn start(worker: &Worker, begun: Begun, step_id: u64) -> Arc<LocalPartialStep> {
-        let env = begun.env(step_id, || None);
+    /// Executes a run that was started.
+    pub(crate) fn start(
+        worker: &Worker,
+        started: StartedRun,
+        step_id: u64,
+    ) -> Arc<LocalPartialStep> {
+        let env = started.env(step_id, || None);
         let step = Arc::new(LocalPartialStep {
-            life: worker.life.clone(),
-            run: begun.run,
+            machine: worker.machine.clone(),
+            run: started.run,
             rendezvous: env.rendezvous.clone(),
             end: Mutex::default(),
         });
         let ended = step.clone();
         let device = env.device.clone();
         device.spawn(move || {
-            Step::start(begun.plan, Arc::new(env), vec![], move |outcome| {
+            Step::start(started.plan, Arc::new(env), vec![], move |outcome| {
                 let (run, error) = (ended.run, outcome.as_ref().err().cloned());
-                ended.life.tell(Event::Finished { run, error });
+                ended.machine.tell(Event::Finished { run, error });
                 ended.ended(outcome.map(|_| ()));
             });
         });
@@ -86,7 +90,7 @@ impl PartialStep for LocalPartialStep {
 
     fn cancel(&self, reason: Status) {
         self.rendezvous.abort(reason.clone());
-        self.life.stop(self.run, reason);
+        self.machine.stop(self.run, reason);
     }
 
     fn on_end(&self, done: EndCallback) {

@@ -19,7 +19,7 @@ impl Worker {
     pub fn report(&self, report: &mut TaskReport) {
         report.task = self.config.name.clone();
         report.incarnation = self.config.device.incarnation;
-        report.runs = Some(self.life.runs());
+        report.runs = Some(self.machine.runs());
         report.devices = self
             .devices()
             .into_iter()

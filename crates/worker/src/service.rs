@@ -3,7 +3,7 @@
 
 use crate::Worker;
 use crate::lifecycle::{Event, RunId, Start};
-use crate::worker::{Life, key_incarnation};
+use crate::worker::{Machine, key_incarnation};
 use bytes::Bytes;
 use downpour_graph::{Graph, GraphDef, NodeDef, Result};
 use downpour_net::{Answer, GraphOptions, HAS_LANES, Methods, NewSession, Task};
@@ -73,7 +73,10 @@ impl WorkerShell {
             Err(e) => Err(e),
         };
         let (reply, is_idle) = match outcome {
-            Ok((reply, place)) => (Ok(reply), place.is_some_and(|place| place.is_idle())),
+            Ok((reply, rendezvous)) => (
+                Ok(reply),
+                rendezvous.is_some_and(|rendezvous| rendezvous.is_idle()),
+            ),
             Err(e) => (Err(e), false),
         };
         if is_idle {
@@ -113,17 +116,18 @@ impl WorkerShell {
         if request.is_partial {
             return Ok((self.run_partial(&start, &request).await?, None));
         }
-        let begun = self.worker.begin(&start)?;
-        let (run, place) = (begun.run, begun.place.clone().unwrap_or_default());
-        feed(&place, &request);
+        let started = self.worker.begin(&start)?;
+        let (run, rendezvous) = (started.run, started.rendezvous.clone().unwrap_or_default());
+        feed(&rendezvous, &request);
         let trace = request.exec_opts.record_timeline || request.exec_opts.record_costs;
         let (done, outcome) = oneshot::channel();
         let done = Box::new(move |end| {
             let _ = done.send(end);
         });
         // A caller that hangs up cancels the step.
-        let guard = Hangup(Some((self.worker.life.clone(), run)));
-        self.worker.execute(begun, step_id, Vec::new(), trace, done);
+        let guard = Hangup(Some((self.worker.machine.clone(), run)));
+        self.worker
+            .execute(started, step_id, Vec::new(), trace, done);
         let end = outcome.await.unwrap_or_else(|_| {
             Err(downpour_graph::Status::internal(
                 "the step ended without an outcome",
@@ -132,11 +136,11 @@ impl WorkerShell {
         guard.disarm();
         let end = end?;
         let reply = RunGraphResponse {
-            recv: fetch(&place, &request.recv_key).await?,
+            recv: fetch(&rendezvous, &request.recv_key).await?,
             step_stats: (!end.stats.is_empty()).then_some(StepStats { devices: end.stats }),
             ..Default::default()
         };
-        Ok((reply, Some(place)))
+        Ok((reply, Some(rendezvous)))
     }
 
     /// One call of a step that is fed and fetched over several. The first starts the execution, the
@@ -146,23 +150,23 @@ impl WorkerShell {
         start: &Start<'_>,
         request: &RunGraphRequest,
     ) -> Result<RunGraphResponse> {
-        let life = &self.worker.life;
-        let (run, place, begun) = match self.worker.begin_or_continue(start)? {
-            Ok(begun) => (begun.run, begun.place.clone(), Some(begun)),
-            Err((run, place)) => (run, Some(place), None),
+        let machine = &self.worker.machine;
+        let (run, rendezvous, started) = match self.worker.begin_or_continue(start)? {
+            Ok(started) => (started.run, started.rendezvous.clone(), Some(started)),
+            Err((run, rendezvous)) => (run, Some(rendezvous), None),
         };
-        let place = place.unwrap_or_default();
-        feed(&place, request);
-        let guard = Hangup(Some((life.clone(), run)));
-        if let Some(begun) = begun {
+        let rendezvous = rendezvous.unwrap_or_default();
+        feed(&rendezvous, request);
+        let guard = Hangup(Some((machine.clone(), run)));
+        if let Some(started) = started {
             let nobody = Box::new(|_| ());
             self.worker
-                .execute(begun, start.step_id, Vec::new(), false, nobody);
+                .execute(started, start.step_id, Vec::new(), false, nobody);
         }
-        let mut outcome = fetch(&place, &request.recv_key).await;
+        let mut outcome = fetch(&rendezvous, &request.recv_key).await;
         if request.is_last_partial_run {
             let (done, end) = oneshot::channel();
-            life.tell(Event::Last {
+            machine.tell(Event::Last {
                 run,
                 error: outcome.as_ref().err().cloned(),
                 answer: Box::new(move |end| {
@@ -186,12 +190,12 @@ impl WorkerShell {
     async fn recv(&self, request: RecvTensorRequest) -> Result<RecvTensorResponse> {
         self.worker
             .check_incarnation(key_incarnation(&request.rendezvous_key)?)?;
-        let place = self
+        let rendezvous = self
             .worker
             .want(request.step_id as u64, request.request_id)?;
         // A value that does not come is the consequence of a failure that the step's part here, or
         // its master, reports itself.
-        let value = take(&place, &request.rendezvous_key).await;
+        let value = take(&rendezvous, &request.rendezvous_key).await;
         let value = value.map_err(downpour_graph::Status::as_derived)?;
         let is_dead = value.tensor.is_none();
         let tensor = match value.tensor {
@@ -238,7 +242,7 @@ fn pushed_to(graph: &GraphDef) -> BTreeSet<String> {
 }
 
 /// Cancels a run when it is dropped.
-struct Hangup(Option<(Life, RunId)>);
+struct Hangup(Option<(Machine, RunId)>);
 
 impl Hangup {
     fn disarm(mut self) {
@@ -248,25 +252,25 @@ impl Hangup {
 
 impl Drop for Hangup {
     fn drop(&mut self) {
-        if let Some((life, run)) = self.0.take() {
+        if let Some((machine, run)) = self.0.take() {
             let reason = downpour_graph::Status::cancelled("RunGraph was cancelled by the master");
-            life.stop(run, reason);
+            machine.stop(run, reason);
         }
     }
 }
 
-fn feed(place: &Rendezvous, request: &RunGraphRequest) {
+fn feed(rendezvous: &Rendezvous, request: &RunGraphRequest) {
     for (key, tensor) in &request.send {
         let tensor = Some(tensor.clone());
         // Refused only when the step has been ended, which the execution hears for itself.
-        let _ = place.send(key, Delivery { tensor });
+        let _ = rendezvous.send(key, Delivery { tensor });
     }
 }
 
-async fn fetch(place: &Rendezvous, keys: &[String]) -> Result<Vec<(String, Tensor)>> {
+async fn fetch(rendezvous: &Rendezvous, keys: &[String]) -> Result<Vec<(String, Tensor)>> {
     let mut values = Vec::with_capacity(keys.len());
     for key in keys {
-        let value = take(place, key).await?;
+        let value = take(rendezvous, key).await?;
         let name = key.split(';').nth(3).unwrap_or(key);
         let tensor = value.tensor.ok_or_else(|| {
             downpour_graph::Status::invalid_argument(format!(
@@ -278,9 +282,9 @@ async fn fetch(place: &Rendezvous, keys: &[String]) -> Result<Vec<(String, Tenso
     Ok(values)
 }
 
-async fn take(place: &Rendezvous, key: &str) -> Result<Delivery> {
+async fn take(rendezvous: &Rendezvous, key: &str) -> Result<Delivery> {
     let (done, value) = oneshot::channel();
-    place.recv(key, move |delivery| {
+    rendezvous.recv(key, move |delivery| {
         let _ = done.send(delivery);
     });
     value

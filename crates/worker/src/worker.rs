@@ -1,11 +1,11 @@
 //! The shell around a worker's [`Lifecycle`]: compiles graphs, executes steps, and does what the
 //! machine says. It holds the machine's lock only to tell it what happened.
 
+use crate::attendance::{Attendance, AttendanceList};
 use crate::lifecycle::{Bounds, Effect, Event, Lifecycle, Parts, RunId, Start};
 use crate::partial::LocalPartialStep;
 use crate::remote_functions::RemoteFunctions;
 use crate::remote_rendezvous::PeerSource;
-use crate::roll::{Attendance, Roll};
 use crate::rpc_log::RpcLog;
 use crate::stats::device_stats;
 use crate::writers::Writers;
@@ -62,15 +62,15 @@ fn traces(env: &StepEnv) -> Vec<(Arc<Device>, Arc<Trace>)> {
 /// The worker of this process.
 pub struct Worker {
     pub(crate) config: WorkerConfig,
-    pub(crate) life: Life,
+    pub(crate) machine: Machine,
     pub(crate) log: Arc<RpcLog>,
-    roll: Roll,
+    attendance: AttendanceList,
     pub(crate) writers: Writers,
 }
 
-/// The machine, and the lock that only [`Life::tell`] takes; beside it, how many runs it knew.
+/// The machine, and the lock that only [`Machine::tell`] takes; beside it, how many runs it knew.
 #[derive(Clone)]
-pub(crate) struct Life(Arc<(Mutex<Lifecycle<Live>>, StepCounter)>);
+pub(crate) struct Machine(Arc<(Mutex<Lifecycle<Live>>, StepCounter)>);
 
 /// What the machine passes on in a running worker.
 pub(crate) struct Live;
@@ -78,16 +78,16 @@ pub(crate) struct Live;
 impl Parts for Live {
     type Session = Arc<WorkerSession>;
     type Graph = Arc<Plan>;
-    type Place = Arc<Rendezvous>;
+    type Rendezvous = Arc<Rendezvous>;
     type Stop = Arc<Cancellation>;
     type Answer = Box<dyn FnOnce(Result<()>) + Send>;
 
-    fn place(_: u64) -> Arc<Rendezvous> {
+    fn rendezvous(_: u64) -> Arc<Rendezvous> {
         Arc::default()
     }
 }
 
-impl Life {
+impl Machine {
     /// Tells the machine what happened and does what it says; what is meant for the caller comes
     /// back.
     pub(crate) fn tell(&self, event: Event<'_, Live>) -> Option<Effect<Live>> {
@@ -103,7 +103,7 @@ impl Life {
             }
             match effect {
                 Effect::Stop(cancellation, reason) => cancellation.cancel(reason),
-                Effect::Abort(place, reason) => place.abort(reason),
+                Effect::Abort(rendezvous, reason) => rendezvous.abort(reason),
                 Effect::Answer(answer, error) => answer(error.map_or(Ok(()), Err)),
                 // Dropped here, outside the lock: kernels may take their time.
                 Effect::FreeSession(_) | Effect::FreeGraph(_) => {}
@@ -119,8 +119,8 @@ impl Life {
     }
 
     /// Where values of a shared step meet, if it is known.
-    pub(crate) fn place(&self, step_id: u64) -> Option<Arc<Rendezvous>> {
-        self.0.0.lock().place(step_id)
+    pub(crate) fn rendezvous(&self, step_id: u64) -> Option<Arc<Rendezvous>> {
+        self.0.0.lock().rendezvous(step_id)
     }
 
     /// What is known of a shared step.
@@ -150,16 +150,16 @@ pub(crate) struct WorkerSession {
 }
 
 /// A run that the machine knows of and that must now be executed.
-pub(crate) struct Begun {
+pub(crate) struct StartedRun {
     pub(crate) run: RunId,
     session: Arc<WorkerSession>,
     pub(crate) plan: Arc<Plan>,
     cancellation: Arc<Cancellation>,
     /// Where its values meet those of other tasks or calls.
-    pub(crate) place: Option<Arc<Rendezvous>>,
+    pub(crate) rendezvous: Option<Arc<Rendezvous>>,
 }
 
-impl Begun {
+impl StartedRun {
     /// What the run happens in; `trace` makes what each device records to.
     pub(crate) fn env(&self, step_id: u64, trace: impl Fn() -> Option<Arc<Trace>>) -> StepEnv {
         let cancellation = self.cancellation.clone();
@@ -168,8 +168,8 @@ impl Begun {
         env.remote = Some(self.session.remote.clone());
         env.writer = Some(self.session.writer.clone());
         env.session = self.session.account.clone();
-        if let Some(place) = &self.place {
-            env.rendezvous = place.clone();
+        if let Some(rendezvous) = &self.rendezvous {
+            env.rendezvous = rendezvous.clone();
         }
         env.trace = trace();
         if let Some(siblings) = &self.session.siblings {
@@ -187,25 +187,25 @@ impl Worker {
             cleaned: config.limits.ended_steps,
             requests: config.limits.remembered_requests,
         };
-        let life = Lifecycle::new(&config.name, bounds);
+        let machine = Lifecycle::new(&config.name, bounds);
         Worker {
             config,
-            life: Life(Arc::new((Mutex::new(life), StepCounter::default()))),
+            machine: Machine(Arc::new((Mutex::new(machine), StepCounter::default()))),
             log: Arc::default(),
-            roll: Roll::default(),
+            attendance: AttendanceList::default(),
             writers: Writers::default(),
         }
     }
 
     /// Who has used this task.
     pub fn attendance(&self) -> Attendance {
-        self.roll.attendance()
+        self.attendance.attendance()
     }
 
     /// Asks the machine to start a run.
-    pub(crate) fn begin(&self, start: &Start<'_>) -> Result<Begun> {
+    pub(crate) fn begin(&self, start: &Start<'_>) -> Result<StartedRun> {
         match self.begin_or_continue(start)? {
-            Ok(begun) => Ok(begun),
+            Ok(started) => Ok(started),
             Err(_) => Err(lost()),
         }
     }
@@ -214,23 +214,23 @@ impl Worker {
     pub(crate) fn begin_or_continue(
         &self,
         start: &Start<'_>,
-    ) -> Result<Result<Begun, (RunId, Arc<Rendezvous>)>> {
+    ) -> Result<Result<StartedRun, (RunId, Arc<Rendezvous>)>> {
         let cancellation = Cancellation::new();
         let event = Event::Start(*start, cancellation.clone());
-        match self.life.tell(event) {
+        match self.machine.tell(event) {
             Some(Effect::Run {
                 run,
                 session,
                 graph,
-                place,
-            }) => Ok(Ok(Begun {
+                rendezvous,
+            }) => Ok(Ok(StartedRun {
                 run,
                 session,
                 plan: graph,
                 cancellation,
-                place,
+                rendezvous,
             })),
-            Some(Effect::Continue { run, place }) => Ok(Err((run, place))),
+            Some(Effect::Continue { run, rendezvous }) => Ok(Err((run, rendezvous))),
             Some(Effect::Refuse(e)) => Err(e),
             _ => Err(lost()),
         }
@@ -239,19 +239,19 @@ impl Worker {
     /// Executes a run; `done` is called once, from any thread.
     pub(crate) fn execute(
         &self,
-        begun: Begun,
+        started: StartedRun,
         step_id: u64,
         feeds: Vec<Tensor>,
         trace: bool,
         done: Done,
     ) {
         let clock = self.config.clock;
-        let env = begun.env(step_id, || trace.then(|| Arc::new(Trace::new(clock))));
-        let (life, run) = (self.life.clone(), begun.run);
+        let env = started.env(step_id, || trace.then(|| Arc::new(Trace::new(clock))));
+        let (machine, run) = (self.machine.clone(), started.run);
         let traced = trace.then(|| (traces(&env), self.log.clone()));
-        Step::start_briefly(begun.plan, Arc::new(env), feeds, move |outcome| {
+        Step::start_briefly(started.plan, Arc::new(env), feeds, move |outcome| {
             let error = outcome.as_ref().err().cloned();
-            life.tell(Event::Finished { run, error });
+            machine.tell(Event::Finished { run, error });
             let stats = traced.map_or_else(Vec::new, |(traces, log)| {
                 let taken = traces
                     .iter()
@@ -276,14 +276,14 @@ impl Worker {
         });
     }
 
-    /// The place where a peer meets a value of a step.
+    /// The rendezvous where a peer meets a value of a step.
     pub(crate) fn want(&self, step_id: u64, request_id: i64) -> Result<Arc<Rendezvous>> {
         let wanted = Event::Want {
             step_id,
             request_id,
         };
-        match self.life.tell(wanted) {
-            Some(Effect::Meet(place)) => Ok(place),
+        match self.machine.tell(wanted) {
+            Some(Effect::Meet(rendezvous)) => Ok(rendezvous),
             Some(Effect::Refuse(e)) => Err(e),
             _ => Err(lost()),
         }
@@ -347,13 +347,13 @@ impl Worker {
             kernels: KernelCache::default(),
             writer: self.writers.of(&session.master_task, &config.name),
         };
-        self.life.tell(Event::Open {
+        self.machine.tell(Event::Open {
             handle: &session.handle,
             master: (session.master_task.clone(), session.master_incarnation),
             session: Arc::new(made),
         });
         let master = &session.master_task;
-        self.roll
+        self.attendance
             .enter(&session.handle, master, session.master_incarnation);
         Ok(())
     }
@@ -365,8 +365,8 @@ impl Worker {
         options: GraphOptions,
     ) -> Result<u64> {
         let (id, session) = {
-            let life = self.life.0.0.lock();
-            let (id, session) = life.session(handle)?;
+            let machine = self.machine.0.0.lock();
+            let (id, session) = machine.session(handle)?;
             (id, session.clone())
         };
         let env = CompileEnv {
@@ -385,7 +385,7 @@ impl Worker {
             session: id,
             graph: Plan::compile(graph, &env)?,
         };
-        match self.life.tell(compiled) {
+        match self.machine.tell(compiled) {
             Some(Effect::Registered(number)) => Ok(number),
             Some(Effect::Refuse(e)) => Err(e),
             _ => Err(lost()),
@@ -425,8 +425,8 @@ impl Task for Worker {
     }
 
     fn delete_session(&self, session: &str) {
-        self.roll.leave(session);
-        self.life.tell(Event::Delete { handle: session });
+        self.attendance.leave(session);
+        self.machine.tell(Event::Delete { handle: session });
     }
 
     fn register_graph(&self, session: &str, graph: Graph, options: GraphOptions) -> Reply<u64> {
@@ -435,11 +435,11 @@ impl Task for Worker {
 
     fn deregister_graph(&self, session: &str, graph: u64) {
         let handle = session;
-        self.life.tell(Event::Deregister { handle, graph });
+        self.machine.tell(Event::Deregister { handle, graph });
     }
 
     fn run_graph(&self, session: &str, graph: u64, step: StepStart, done: Done) -> Canceller {
-        let begun = self.begin(&Start {
+        let started = self.begin(&Start {
             session,
             graph,
             step_id: step.step_id,
@@ -447,11 +447,11 @@ impl Task for Worker {
             partial: false,
             request_id: 0,
         });
-        match begun {
-            Ok(begun) => {
-                let (life, run) = (self.life.clone(), begun.run);
-                self.execute(begun, step.step_id, step.feeds, step.trace, done);
-                Arc::new(move |reason| life.stop(run, reason))
+        match started {
+            Ok(started) => {
+                let (machine, run) = (self.machine.clone(), started.run);
+                self.execute(started, step.step_id, step.feeds, step.trace, done);
+                Arc::new(move |reason| machine.stop(run, reason))
             }
             Err(e) => {
                 done(Err(e));
@@ -461,7 +461,7 @@ impl Task for Worker {
     }
 
     fn cleanup_step(&self, step_id: u64) {
-        self.life.tell(Event::Cleanup { step_id });
+        self.machine.tell(Event::Cleanup { step_id });
     }
 
     fn cleanup_all(&self, containers: &[String]) -> Reply<()> {
@@ -485,7 +485,7 @@ impl LocalTask for Worker {
         step_id: u64,
         shared: bool,
     ) -> Result<Arc<dyn PartialStep>> {
-        let begun = self.begin(&Start {
+        let started = self.begin(&Start {
             session,
             graph,
             step_id,
@@ -493,7 +493,7 @@ impl LocalTask for Worker {
             partial: false,
             request_id: 0,
         })?;
-        Ok(LocalPartialStep::start(self, begun, step_id))
+        Ok(LocalPartialStep::start(self, started, step_id))
     }
 }
 

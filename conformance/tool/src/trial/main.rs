@@ -2,7 +2,7 @@
 //!
 //! `train TRACE FLAGS…` is one task of a training that never ends and writes down each step
 //! (`recovery.py`); `events DIR` trains a little and writes all that TensorBoard shows
-//! (`tensorboard.py`); `sandblaster FILE` minimizes a problem (`sandblaster.py`); `traffic
+//! (`tensorboard_reads.py`); `sandblaster FILE` minimizes a problem (`sandblaster.py`); `traffic
 //! PARAMETERS` measures what a coordinator exchanges (`cargo xtask sandblaster --traffic`).
 
 mod events;

@@ -149,12 +149,12 @@ impl Pouring {
         let replicas = self.training.staleness(&session)?;
         let updates: u64 = replicas.iter().map(|r| r.updates).sum();
         let stale: u64 = replicas.iter().map(|r| r.total).sum();
-        let books = self.shards.books(&session)?;
+        let ledger = self.shards.ledger(&session)?;
         let number = |name: &str, value: f64| (name.to_owned(), value);
         Ok(Report::from([
             number("mean_staleness", stale as f64 / updates.max(1) as f64),
-            number("epochs", books.epochs_done() as f64),
-            number("portions_again", books.counts().reissued as f64),
+            number("epochs", ledger.epochs_done() as f64),
+            number("portions_again", ledger.counts().reissued as f64),
         ]))
     }
 }

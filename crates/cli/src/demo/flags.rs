@@ -1,6 +1,6 @@
 //! Flags that all demos share: how large the cluster is, how long it trains, what is shown.
 
-use super::Plan;
+use super::DemoPlan;
 use crate::dashboard::DashboardFlags;
 use crate::run::kill;
 use clap::Args;
@@ -45,13 +45,13 @@ pub(crate) struct Flags {
 
 impl Flags {
     /// How long to train, when so many steps show what there is to see.
-    pub(super) fn plan(&self, steps: i64, unit: &'static str) -> Plan {
+    pub(super) fn plan(&self, steps: i64, unit: &'static str) -> DemoPlan {
         let last = self.kill.iter().map(|(_, after)| *after).max();
         let (steps, time) = match (self.steps, last) {
             (Some(steps), _) => (steps, None),
             (None, None) => (steps, None),
             (None, Some(last)) => (i64::MAX / 2, Some(last + AFTER_KILL)),
         };
-        Plan { steps, time, unit }
+        DemoPlan { steps, time, unit }
     }
 }

@@ -70,7 +70,7 @@ struct Show {
     /// What this program is told to be a trainer.
     command: Vec<String>,
     counts: Vec<(&'static str, u32)>,
-    plan: Plan,
+    plan: DemoPlan,
 }
 
 impl Show {
@@ -214,7 +214,7 @@ fn places(state: &JobState, train: &Path, checkpoint: Option<&str>) -> String {
 }
 
 /// How long to train.
-pub(crate) struct Plan {
+pub(crate) struct DemoPlan {
     /// For so many steps,
     steps: i64,
     /// or for so long.
@@ -223,7 +223,7 @@ pub(crate) struct Plan {
     unit: &'static str,
 }
 
-impl Plan {
+impl DemoPlan {
     /// The same, and where results go, as flags of a trainer.
     fn to_flags(&self) -> Vec<String> {
         let mut flags = vec![
@@ -239,7 +239,7 @@ impl Plan {
 }
 
 /// The command of a worker that learns from batches.
-fn worker_command(model: Kind, plan: &Plan) -> Vec<String> {
+fn worker_command(model: Kind, plan: &DemoPlan) -> Vec<String> {
     let mut command = vec!["demo-worker".to_owned(), format!("--model={model}")];
     command.extend(plan.to_flags());
     command

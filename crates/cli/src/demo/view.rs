@@ -1,7 +1,7 @@
 //! The demo's view: on a terminal a few lines that are drawn over themselves ten times a second,
 //! elsewhere one line a second. A thread of its own draws; a slow or closed terminal stops nobody.
 
-use super::Plan;
+use super::DemoPlan;
 use super::progress::{Heard, Progress};
 use super::sketch::{bar, curve, rate, thousands};
 use crate::refusal::has_colour;
@@ -47,7 +47,7 @@ impl View {
     /// Draws until the job has ended.
     pub(crate) fn start(
         title: &str,
-        plan: &Plan,
+        plan: &DemoPlan,
         monitor: Monitor,
         progress: Arc<Progress>,
     ) -> View {

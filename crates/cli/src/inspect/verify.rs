@@ -7,7 +7,7 @@ use super::progress::Progress;
 use crate::refusal::Found;
 use anyhow::Result;
 use downpour_formats::bundle::{BundleReader, Damage, StoredTensor};
-use downpour_graph::Code;
+use downpour_formats::{DamageKind, Fault};
 use serde_json::json;
 use std::process::ExitCode;
 
@@ -32,15 +32,15 @@ pub(super) fn run(opened: &Opened, json: bool) -> Result<ExitCode> {
                     match reader.check(part) {
                         Ok(()) => read = read.saturating_add(part.size),
                         // A file that is missing has been named once already.
-                        Err(e) if e.code == Code::NotFound => {}
-                        Err(status) => damage.push(Damage {
+                        Err(fault) if fault.kind == DamageKind::Missing => {}
+                        Err(fault) => damage.push(Damage {
                             file: reader.data_path(part.shard),
                             offset: Some(part.offset),
                             tensor: Some(part_name(
                                 tensor,
                                 part.slice.as_ref().map(ToString::to_string),
                             )),
-                            status,
+                            fault,
                         }),
                     }
                     progress.advance(part.size);
@@ -54,7 +54,11 @@ pub(super) fn run(opened: &Opened, json: bool) -> Result<ExitCode> {
                         file: opened.prefix.clone(),
                         offset: None,
                         tensor: Some(tensor.name.clone()),
-                        status: downpour_graph::Status::data_loss(format!("{e:#}")),
+                        // Its blocks have checksums, and nothing but the tensors is in them.
+                        fault: Fault {
+                            kind: DamageKind::Changed { sums: None },
+                            ..lost(format!("{e:#}"))
+                        },
                     });
                 }
             }
@@ -67,7 +71,7 @@ pub(super) fn run(opened: &Opened, json: bool) -> Result<ExitCode> {
         let found = damage.iter().map(|d| {
             json!({
                 "file": d.file, "offset": d.offset, "tensor": d.tensor,
-                "what": what(d), "advice": advice(d), "code": d.status.code.name(),
+                "what": what(d), "advice": advice(d), "code": d.fault.status.code.name(),
             })
         });
         let found: Vec<serde_json::Value> = found.collect();
@@ -131,48 +135,44 @@ fn uncovered(reader: &BundleReader, tensor: &StoredTensor) -> Option<Damage> {
         file: downpour_formats::bundle::index_path(reader.prefix()),
         offset: None,
         tensor: Some(tensor.name.clone()),
-        status: downpour_graph::Status::data_loss("its slices do not cover it"),
+        fault: lost("its slices do not cover it"),
     })
+}
+
+fn lost(text: impl Into<String>) -> Fault {
+    downpour_graph::Status::data_loss(text).into()
 }
 
 /// The damage in plain words.
 fn what(damage: &Damage) -> String {
-    let message = &damage.status.message;
-    if damage.status.code == Code::NotFound {
-        return "the file is missing".to_owned();
+    match damage.fault.kind {
+        DamageKind::Missing => "the file is missing".to_owned(),
+        DamageKind::CutShort => "the file ends before the tensor does".to_owned(),
+        DamageKind::Changed {
+            sums: Some((stored, found)),
+        } => format!(
+            "its bytes are not those that were saved (checksum: stored {stored:08} vs. calculated on the restored bytes {found:08})"
+        ),
+        _ => short(&damage.fault.status.message).to_owned(),
     }
-    if message.contains("Checksum does not match") {
-        let sums = message
-            .split("Checksum does not match: ")
-            .nth(1)
-            .unwrap_or_default();
-        let sums = sums.split("; tensor ").next().unwrap_or_default();
-        return format!("its bytes are not those that were saved (checksum: {sums})");
-    }
-    if message.starts_with("Read less bytes than requested") {
-        return "the file ends before the tensor does".to_owned();
-    }
-    let text = message.split("; tensor ").next().unwrap_or(message);
-    short(text).to_owned()
 }
 
 /// What can be done about damage.
 fn advice(damage: &Damage) -> &'static str {
-    let message = &damage.status.message;
-    if damage.status.code == Code::NotFound {
-        return "copy it from where the checkpoint was written; all data files belong to it";
-    }
-    if message.starts_with("Read less bytes than requested") {
-        return "the file was cut short, perhaps while copying: copy it again, or restore an older checkpoint";
-    }
-    if message.contains("hecksum") {
-        return "bytes changed after saving (disk, memory or copy): copy the file again, or restore an older checkpoint; other tensors are not affected";
-    }
-    match damage.tensor {
-        Some(_) => {
+    match (damage.fault.kind, &damage.tensor) {
+        (DamageKind::Missing, _) => {
+            "copy it from where the checkpoint was written; all data files belong to it"
+        }
+        (DamageKind::CutShort, _) => {
+            "the file was cut short, perhaps while copying: copy it again, or restore an older checkpoint"
+        }
+        (DamageKind::Changed { .. }, _) => {
+            "bytes changed after saving (disk, memory or copy): copy the file again, or restore an older checkpoint; other tensors are not affected"
+        }
+        (_, Some(_)) => {
             "what the index says about this tensor cannot be: restore an older checkpoint; other tensors are not affected"
         }
-        None => {
+        (_, None) => {
             "this part of the index is lost with the tensors named in it: copy it again, or restore an older checkpoint"
         }
     }

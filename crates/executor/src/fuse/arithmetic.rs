@@ -8,10 +8,10 @@ use smallvec::SmallVec;
 /// What a group of arithmetic computes. Slots are its inputs and then the members' results.
 pub(super) struct Formula {
     num_inputs: usize,
-    members: Vec<Step>,
+    members: Vec<Member>,
 }
 
-struct Step {
+struct Member {
     op: Arithmetic,
     /// Two for every op; of a unary one the first counts.
     operands: [usize; 2],
@@ -43,7 +43,7 @@ impl Formula {
     ) -> Formula {
         let members = members.into_iter().map(|(op, inputs)| {
             let operand = |i: usize| inputs.get(i).copied().unwrap_or_default();
-            Step {
+            Member {
                 op,
                 operands: [operand(0), operand(1)],
             }

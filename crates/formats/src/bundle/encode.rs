@@ -2,14 +2,15 @@
 //! strings are all lengths, a checksum of the lengths, then all contents; variants are messages, each with
 //! its length and a checksum.
 
+use crate::Fault;
 use crate::coding::{Cursor, put_varint};
 use crate::crc32c::{self, Crc32c};
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
 use downpour_tensor::{DType, Shape, Tensor, Variant};
+use downpour_wire::MessageBytes as _;
 use downpour_wire::proto::VariantTensorDataProto;
 use downpour_wire::{Budget, Meter, decode_variant, encode_variant};
-use prost::Message;
 
 /// Hands the stored form of `tensor` to `write` piece by piece; returns size and masked checksum.
 pub(super) fn write_tensor(
@@ -57,7 +58,7 @@ fn write_variants(
 ) -> Result<(i64, u32)> {
     let (mut crc, mut size) = (Crc32c::new(), 0);
     for variant in variants {
-        let message = encode_variant(variant)?.encode_to_vec();
+        let message = encode_variant(variant)?.to_bytes();
         let mut out = Vec::with_capacity(message.len() + 14);
         put_varint(&mut out, message.len() as u64);
         // Other than strings' lengths, these count as 64 bits always.
@@ -74,11 +75,11 @@ fn write_variants(
 }
 
 /// Variants out of their stored form, with the unmasked checksum over them.
-pub(super) fn read_variants(data: &Bytes, shape: &Shape) -> Result<(Tensor, u32)> {
+pub(super) fn read_variants(data: &Bytes, shape: &Shape) -> Result<(Tensor, u32), Fault> {
     let short = || Status::out_of_range("Read less bytes than requested");
     let count = shape.num_elements();
     if count > data.len() {
-        return Err(short());
+        return Err(short().into());
     }
     let mut cursor = Cursor(data);
     let mut crc = Crc32c::new();
@@ -91,22 +92,25 @@ pub(super) fn read_variants(data: &Bytes, shape: &Shape) -> Result<(Tensor, u32)
         crc.update(message);
         let stored = cursor.array::<4>().ok_or_else(short)?;
         if crc32c::unmask(u32::from_le_bytes(stored)) != crc.value() {
-            return Err(Status::data_loss(
+            return Err(Fault::changed(
+                None,
                 "The checksum after a variant does not match",
             ));
         }
         crc.update(&stored);
-        let message = VariantTensorDataProto::decode(data.slice_ref(message))
+        let message = VariantTensorDataProto::from_bytes(data.slice_ref(message))
             .map_err(|e| Status::data_loss(format!("Unable to parse a variant: {e}")))?;
         variants.push(decode_variant(message, &mut meter).map_err(Status::from)?);
     }
     if !cursor.is_empty() {
-        return Err(Status::data_loss(format!(
+        let text = format!(
             "{} bytes are left over behind the variants of the tensor",
             cursor.0.len()
-        )));
+        );
+        return Err(Status::data_loss(text).into());
     }
-    Ok((Tensor::variants(variants, shape.clone())?, crc.value()))
+    let tensor = Tensor::variants(variants, shape.clone()).map_err(Status::from)?;
+    Ok((tensor, crc.value()))
 }
 
 /// The checksum sees lengths as fixed-width numbers, not as the varints in the file.
@@ -119,12 +123,12 @@ fn update_length(crc: &mut Crc32c, length: usize) {
 
 /// Strings out of their stored form, with the unmasked checksum over them. The strings share the
 /// memory of `data`.
-pub(super) fn read_strings(data: &Bytes, shape: &Shape) -> Result<(Tensor, u32)> {
+pub(super) fn read_strings(data: &Bytes, shape: &Shape) -> Result<(Tensor, u32), Fault> {
     let short = || Status::out_of_range("Read less bytes than requested");
     let count = shape.num_elements();
     // Every element has at least one byte of length, so a shape cannot claim more than is there.
     if count > data.len() {
-        return Err(short());
+        return Err(short().into());
     }
     let mut cursor = Cursor(data);
     let mut crc = Crc32c::new();
@@ -137,10 +141,11 @@ pub(super) fn read_strings(data: &Bytes, shape: &Shape) -> Result<(Tensor, u32)>
     let stored = cursor.array::<4>().ok_or_else(short)?;
     let expected = crc32c::unmask(u32::from_le_bytes(stored));
     if expected != crc.value() {
-        return Err(Status::data_loss(format!(
+        let text = format!(
             "The length checksum does not match: expected {expected:08} but actual is {:08}",
             crc.value()
-        )));
+        );
+        return Err(Fault::changed(Some((expected, crc.value())), text));
     }
     crc.update(&stored);
     let mut strings = Vec::with_capacity(count);
@@ -150,12 +155,14 @@ pub(super) fn read_strings(data: &Bytes, shape: &Shape) -> Result<(Tensor, u32)>
         strings.push(data.slice_ref(string));
     }
     if !cursor.is_empty() {
-        return Err(Status::data_loss(format!(
+        let text = format!(
             "{} bytes are left over behind the strings of the tensor",
             cursor.0.len()
-        )));
+        );
+        return Err(Status::data_loss(text).into());
     }
-    Ok((Tensor::strings(strings, shape.clone())?, crc.value()))
+    let tensor = Tensor::strings(strings, shape.clone()).map_err(Status::from)?;
+    Ok((tensor, crc.value()))
 }
 
 #[cfg(test)]
@@ -193,8 +200,8 @@ mod tests {
     fn lying_lengths_are_refused_before_memory_is_asked_for() {
         let shape = |n: usize| Shape::from([n]);
         let read = |data: &[u8], n: usize| {
-            let status = read_strings(&Bytes::copy_from_slice(data), &shape(n)).unwrap_err();
-            (status.code, status.message)
+            let fault = read_strings(&Bytes::copy_from_slice(data), &shape(n)).unwrap_err();
+            (fault.status.code, fault.status.message)
         };
         let short = (
             Code::OutOfRange,

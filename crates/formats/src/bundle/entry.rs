@@ -4,8 +4,8 @@ use super::VERSION;
 use super::slice::TensorSlice;
 use downpour_graph::{Result, Status};
 use downpour_tensor::{DType, Shape};
+use downpour_wire::MessageBytes as _;
 use downpour_wire::proto;
-use prost::Message;
 
 /// An index entry whose shape and slices have been checked. The type is kept as a number because
 /// a lookup must be able to name types that we do not know.
@@ -56,7 +56,7 @@ impl Entry {
 
 /// Decodes an entry without looking inside.
 pub(super) fn decode_proto(key: &[u8], value: &[u8]) -> Result<proto::BundleEntryProto> {
-    proto::BundleEntryProto::decode(value).map_err(|_| unparseable(key))
+    proto::BundleEntryProto::from_bytes(value).map_err(|_| unparseable(key))
 }
 
 /// A key in messages.
@@ -95,7 +95,7 @@ pub(super) fn header(shards: i32) -> proto::BundleHeaderProto {
 
 /// Decodes and checks the header entry of the index at `path`.
 pub(super) fn decode_header(path: &str, value: &[u8]) -> Result<proto::BundleHeaderProto> {
-    let header = proto::BundleHeaderProto::decode(value)
+    let header = proto::BundleHeaderProto::from_bytes(value)
         .map_err(|_| corrupt(path, "unable to parse header", &unparseable(b"")))?;
     let version = header.version.clone().unwrap_or_default();
     if version.producer < 0 {

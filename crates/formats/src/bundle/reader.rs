@@ -8,10 +8,11 @@ use super::ordered_code::slice_key;
 use super::slice::{Region, TensorSlice};
 use super::{data_path, encode, index_path};
 use crate::crc32c;
+use crate::damage::Fault;
 use crate::storage::{ReadAt, Storage, StorageRef};
 use crate::table::Table;
 use bytes::Bytes;
-use downpour_graph::{Result, Status};
+use downpour_graph::{Code, Result, Status};
 use downpour_tensor::{Buffer, DType, Shape, Tensor};
 use std::collections::{BTreeSet, HashMap};
 use std::sync::{Arc, Mutex, PoisonError};
@@ -222,25 +223,20 @@ impl<'a> BundleReader<'a> {
             .checked_add(size as u64)
             .is_none_or(|end| end > shard.len)
         {
-            return Err(self.name(
-                Status::out_of_range("Read less bytes than requested"),
-                key,
-                entry,
-            ));
+            return Err(Status::out_of_range("Read less bytes than requested"));
         }
         Ok((dtype, shard, offset, size))
     }
 
     /// Reads what an entry stands for, a piece at a time where its type allows it, and compares its
     /// checksum.
-    pub(super) fn check_stored(&self, key: &[u8], entry: &Entry) -> Result<()> {
+    pub(super) fn check_stored(&self, key: &[u8], entry: &Entry) -> Result<(), Fault> {
         /// Large enough to be quick, small enough to be nothing.
         const PIECE: usize = 1 << 20;
         let (dtype, shard, offset, size) = self.locate(key, entry)?;
         if dtype.size().is_none() {
-            return self.read_stored(key, entry).map(|_| ());
+            return self.read_at((dtype, shard, offset, size), entry).map(drop);
         }
-        let named = |status| self.name(status, key, entry);
         let mut crc = crc32c::Crc32c::new();
         let mut buffer = vec![0; size.min(PIECE)];
         let mut done = 0;
@@ -248,49 +244,63 @@ impl<'a> BundleReader<'a> {
             let piece = buffer.get_mut(..(size - done).min(PIECE));
             let piece = piece.unwrap_or_default();
             let at = offset + done as u64;
-            shard.file.read_exact_at(at, piece).map_err(named)?;
+            shard.file.read_exact_at(at, piece)?;
             crc.update(piece);
             done += piece.len();
         }
-        self.compare(entry, size, crc.value()).map_err(named)
+        self.compare(entry, size, crc.value())
     }
 
     /// Whether a checksum is the stored one.
-    fn compare(&self, entry: &Entry, size: usize, crc: u32) -> Result<()> {
+    fn compare(&self, entry: &Entry, size: usize, crc: u32) -> Result<(), Fault> {
         let stored = crc32c::unmask(entry.crc);
         if stored == crc {
             return Ok(());
         }
-        Err(Status::data_loss(format!(
+        let text = format!(
             "TensorBundle at {} shard {} ({size} bytes): Checksum does not match: stored \
              {stored:08} vs. calculated on the restored bytes {crc:08}",
             self.prefix, entry.shard
-        )))
+        );
+        Err(Fault::changed(Some((stored, crc)), text))
     }
 
-    /// Reads a tensor that is stored in one piece and compares its checksum.
+    /// Reads a tensor that is stored in one piece and compares its checksum; an error of its bytes names it.
     fn read_stored(&self, key: &[u8], entry: &Entry) -> Result<Tensor> {
-        let (dtype, shard, offset, size) = self.locate(key, entry)?;
         let named = |status| self.name(status, key, entry);
+        let place = self.locate(key, entry).map_err(|e| match e.code {
+            Code::OutOfRange => named(e),
+            _ => e,
+        })?;
+        Ok(self
+            .read_at(place, entry)
+            .map_err(|fault| fault.map(named))?)
+    }
+
+    fn read_at(
+        &self,
+        (dtype, shard, offset, size): (DType, Shard, u64, usize),
+        entry: &Entry,
+    ) -> Result<Tensor, Fault> {
         let (tensor, crc) = if dtype == DType::String {
             let mut data = vec![0; size];
-            shard.file.read_exact_at(offset, &mut data).map_err(named)?;
-            encode::read_strings(&Bytes::from(data), &entry.shape).map_err(named)?
+            shard.file.read_exact_at(offset, &mut data)?;
+            encode::read_strings(&Bytes::from(data), &entry.shape)?
         } else if dtype == DType::Variant {
             let mut data = vec![0; size];
-            shard.file.read_exact_at(offset, &mut data).map_err(named)?;
-            encode::read_variants(&Bytes::from(data), &entry.shape).map_err(named)?
+            shard.file.read_exact_at(offset, &mut data)?;
+            encode::read_variants(&Bytes::from(data), &entry.shape)?
         } else {
             let mut buffer = Buffer::zeroed(size);
             let data = buffer.make_mut();
-            shard.file.read_exact_at(offset, data).map_err(named)?;
+            shard.file.read_exact_at(offset, data)?;
             let crc = crc32c::crc32c(data);
             (
-                Tensor::from_buffer(dtype, entry.shape.clone(), buffer)?,
+                Tensor::from_buffer(dtype, entry.shape.clone(), buffer).map_err(Status::from)?,
                 crc,
             )
         };
-        self.compare(entry, size, crc).map_err(named)?;
+        self.compare(entry, size, crc)?;
         Ok(tensor)
     }
 

@@ -5,7 +5,8 @@ use super::entry::{Entry, dtype_text, key_text};
 use super::ordered_code::slice_key;
 use super::slice::TensorSlice;
 use super::{BundleReader, data_path, index_path};
-use downpour_graph::{Result, Status};
+use crate::damage::Fault;
+use downpour_graph::Status;
 use downpour_tensor::{DType, Shape};
 use std::collections::{BTreeMap, HashMap};
 
@@ -62,7 +63,7 @@ pub struct Damage {
     /// The tensor, if it is about one.
     pub tensor: Option<String>,
     /// What is wrong.
-    pub status: Status,
+    pub fault: Fault,
 }
 
 /// What a bundle holds.
@@ -103,16 +104,16 @@ impl BundleReader<'_> {
                         file: index.clone(),
                         offset: None,
                         tensor: Some(key_text(key)),
-                        status,
+                        fault: status.into(),
                     }),
                 }
             },
-            |offset, status| {
+            |offset, fault| {
                 damage.push(Damage {
                     file: index.clone(),
                     offset: Some(offset),
                     tensor: None,
-                    status,
+                    fault,
                 });
             },
         );
@@ -141,7 +142,7 @@ impl BundleReader<'_> {
                     file: path,
                     offset: None,
                     tensor: None,
-                    status,
+                    fault: status.into(),
                 }),
             }
         }
@@ -178,7 +179,7 @@ impl BundleReader<'_> {
                             file: index.to_owned(),
                             offset: None,
                             tensor: Some(name.clone()),
-                            status: Status::data_loss(format!("slice {slice} is missing")),
+                            fault: Status::data_loss(format!("slice {slice} is missing")).into(),
                         }),
                     }
                 }
@@ -190,13 +191,13 @@ impl BundleReader<'_> {
             file: index.to_owned(),
             offset: None,
             tensor: Some(key_text(&key).replace('\0', "\\0")),
-            status: Status::data_loss("a stored slice that no tensor lists"),
+            fault: Status::data_loss("a stored slice that no tensor lists").into(),
         });
         survey.damage.extend(strays);
     }
 
     /// Reads the bytes of a part and compares their checksum.
-    pub fn check(&self, part: &StoredPart) -> Result<()> {
+    pub fn check(&self, part: &StoredPart) -> Result<(), Fault> {
         self.check_stored(&part.key, &part.entry)
     }
 

@@ -11,8 +11,8 @@ use crate::table::Table;
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
 use downpour_tensor::{Buffer, DType, Shape, Tensor};
+use downpour_wire::MessageBytes as _;
 use downpour_wire::proto;
-use prost::Message;
 use std::collections::HashMap;
 
 /// What `Restore` and `RestoreSlice` do: reads the tensor `name`, or the part of it that `spec`
@@ -99,7 +99,7 @@ impl Reader {
 
     fn register(&mut self, path: &str, table: Table) -> Result<()> {
         let meta = table.get(b"")?;
-        let meta = meta.and_then(|meta| proto::SavedTensorSlices::decode(meta.as_slice()).ok());
+        let meta = meta.and_then(|meta| proto::SavedTensorSlices::from_bytes(meta.as_slice()).ok());
         let meta = meta.and_then(|slices| slices.meta).ok_or_else(|| {
             Status::data_loss(format!(
                 "Failed to find the saved tensor slices at the beginning of the checkpoint file: \
@@ -197,7 +197,7 @@ impl Reader {
         };
         let value = table.get(&slice_key(name.as_bytes(), slice))?;
         let value = value.ok_or_else(|| lost("it is missing"))?;
-        let value = proto::SavedTensorSlices::decode(Bytes::from(value)).ok();
+        let value = proto::SavedTensorSlices::from_bytes(Bytes::from(value)).ok();
         let data = value.and_then(|value| value.data?.data);
         let data = data.ok_or_else(|| lost("it is not parseable"))?;
         let values = Values::decode(dtype, data).ok_or_else(|| {

@@ -10,9 +10,9 @@ use crate::storage::Storage;
 use crate::table::TableWriter;
 use downpour_graph::{Result, Status};
 use downpour_tensor::{Complex32, Complex64, DType, Shape, Tensor};
+use downpour_wire::MessageBytes as _;
 use downpour_wire::proto;
 use half::{bf16, f16};
-use prost::Message;
 use std::collections::BTreeMap;
 
 /// What `Save` and `SaveSlices` do: writes one file, durably, visible only when complete.
@@ -48,7 +48,7 @@ pub fn save_v1(storage: &dyn Storage, path: &str, tensors: &[SaveTensor<'_>]) ->
         };
         // A slice that is given twice keeps its first value.
         let key = slice_key(save.name.as_bytes(), &slice);
-        data.entry(key).or_insert_with(|| value.encode_to_vec());
+        data.entry(key).or_insert_with(|| value.to_bytes());
     }
     let meta = proto::SavedTensorSlices {
         meta: Some(proto::SavedTensorSliceMeta {
@@ -61,7 +61,7 @@ pub fn save_v1(storage: &dyn Storage, path: &str, tensors: &[SaveTensor<'_>]) ->
         data: None,
     };
     let mut table = TableWriter::new(storage.create(path)?);
-    table.add(b"", &meta.encode_to_vec())?;
+    table.add(b"", &meta.to_bytes())?;
     for (key, value) in &data {
         table.add(key, value)?;
     }

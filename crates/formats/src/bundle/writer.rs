@@ -9,8 +9,8 @@ use crate::storage::{PendingFile, Storage, StorageRef, dirname};
 use crate::table::TableWriter;
 use downpour_graph::{Code, Result, Status};
 use downpour_tensor::{Shape, Tensor};
+use downpour_wire::MessageBytes as _;
 use downpour_wire::proto;
-use prost::Message;
 use std::collections::BTreeMap;
 use std::sync::Arc;
 
@@ -143,9 +143,9 @@ pub(super) fn write_index(
     entries: &BTreeMap<Vec<u8>, proto::BundleEntryProto>,
 ) -> Result<Box<dyn PendingFile>> {
     let mut table = TableWriter::new(storage.create(&index_path(prefix))?);
-    table.add(b"", &header.encode_to_vec())?;
+    table.add(b"", &header.to_bytes())?;
     for (key, entry) in entries {
-        table.add(key, &entry.encode_to_vec())?;
+        table.add(key, &entry.to_bytes())?;
     }
     let mut file = table.finish()?;
     file.seal()?;

@@ -1,5 +1,6 @@
 //! The local file system. Owns every `std::fs` call of the project, the names of temporary files
 //! and the order of sync and rename.
+#![allow(clippy::disallowed_methods, reason = "the one place that opens files")]
 
 use super::{PendingFile, ReadAt, Storage, StreamFile, dirname, glob, io_status, join};
 use downpour_graph::{Result, Status};

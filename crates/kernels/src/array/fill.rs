@@ -113,7 +113,7 @@ fn empty(b: &KernelBuilder<'_>) -> Result<Built> {
 }
 
 /// A number that can count.
-trait Step: Element + Zero + PartialOrd + std::fmt::Display {
+trait RangeNumber: Element + Zero + PartialOrd + std::fmt::Display {
     /// How many steps of `delta` lead from `start` to `limit`; `None` if more than an i64 holds.
     fn count(start: Self, limit: Self, delta: Self) -> Option<u64>;
     /// `start + i * delta`.
@@ -122,7 +122,7 @@ trait Step: Element + Zero + PartialOrd + std::fmt::Display {
 
 macro_rules! integer_steps {
     ($($t:ty),*) => {
-        $(impl Step for $t {
+        $(impl RangeNumber for $t {
             fn count(start: Self, limit: Self, delta: Self) -> Option<u64> {
                 let n = limit.abs_diff(start).div_ceil(delta.unsigned_abs()) as u64;
                 (n <= i64::MAX as u64).then_some(n)
@@ -137,7 +137,7 @@ integer_steps!(i32, i64);
 
 macro_rules! float_steps {
     ($($t:ty),*) => {
-        $(impl Step for $t {
+        $(impl RangeNumber for $t {
             fn count(start: Self, limit: Self, delta: Self) -> Option<u64> {
                 float_count(f64::from((limit - start) / delta))
             }
@@ -159,7 +159,7 @@ fn range(b: &KernelBuilder<'_>) -> Result<Built> {
     with_type!(dtype, T in [i32, i64, f32, f64, f16, bf16] => Built::cheap(counted::<T>))
 }
 
-fn counted<T: Step>(ctx: &mut OpContext<'_>) -> Result<()> {
+fn counted<T: RangeNumber>(ctx: &mut OpContext<'_>) -> Result<()> {
     for (i, name) in ["start", "limit", "delta"].into_iter().enumerate() {
         let t = ctx.input(i)?;
         if t.rank() > 1 || t.num_elements() != 1 {

@@ -16,7 +16,7 @@ const GRAIN: usize = 64 << 10;
 const AHEAD: usize = 8;
 
 /// Index types of gathers.
-pub(super) const GATHER_INDEX: &[DType] = &[DType::Int16, DType::Int32, DType::Int64];
+pub(super) const GATHER_INDEX: &[DType] = crate::types::INDEX_FROM_16;
 
 pub(crate) fn register(r: &mut Registry) {
     let types = [("Tparams", PACK), ("Tindices", GATHER_INDEX)];

@@ -123,12 +123,8 @@ struct BatchStream {
 }
 
 impl Stream for BatchStream {
-    fn save(&mut self) -> Saving<'_> {
-        Box::pin(async move { Ok(Some(State::default().with(self.input.save().await?))) })
-    }
-
-    fn restore(&mut self, mut state: State) -> Restoring<'_> {
-        Box::pin(async move { self.input.restore(state.below(0)?).await })
+    fn input(&mut self) -> Option<&mut Iter> {
+        Some(&mut self.input)
     }
 
     fn next(&mut self) -> Next<'_> {

@@ -6,7 +6,6 @@ use super::dataset::{Cardinality, Dataset, Iter, Next, Place, Recipe, Spec, Stre
 use super::define::{self, batched, check_shapes, check_types};
 use super::prefetch::Through;
 use super::sources::{Elements, spec_of};
-use super::state::{Restoring, Saving, State};
 use crate::queue::shared_handle::{Access, Home};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, Resource, Timer};
@@ -122,12 +121,8 @@ struct SleepStream {
 }
 
 impl Stream for SleepStream {
-    fn save(&mut self) -> Saving<'_> {
-        Box::pin(async move { Ok(Some(State::default().with(self.input.save().await?))) })
-    }
-
-    fn restore(&mut self, mut state: State) -> Restoring<'_> {
-        Box::pin(async move { self.input.restore(state.below(0)?).await })
+    fn input(&mut self) -> Option<&mut Iter> {
+        Some(&mut self.input)
     }
 
     fn next(&mut self) -> Next<'_> {

@@ -111,14 +111,27 @@ pub(super) trait Stream: Send {
         None
     }
 
-    /// What the stream has come to.
+    /// The walk below, of a stream that between two elements has no state but that walk's.
+    fn input(&mut self) -> Option<&mut Iter> {
+        None
+    }
+
+    /// What the stream has come to; `None` if that cannot be saved.
     fn save(&mut self) -> Saving<'_> {
-        Box::pin(std::future::ready(Ok(None)))
+        match self.input() {
+            Some(input) => {
+                Box::pin(async move { Ok(Some(State::default().with(input.save().await?))) })
+            }
+            None => Box::pin(std::future::ready(Ok(None))),
+        }
     }
 
     /// Goes on from a state that `save` gave; only for a stream just opened.
-    fn restore(&mut self, _state: State) -> Restoring<'_> {
-        Box::pin(std::future::ready(Err(misfit())))
+    fn restore(&mut self, mut state: State) -> Restoring<'_> {
+        match self.input() {
+            Some(input) => Box::pin(async move { input.restore(state.below(0)?).await }),
+            None => Box::pin(std::future::ready(Err(misfit()))),
+        }
     }
 }
 

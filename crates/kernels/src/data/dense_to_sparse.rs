@@ -3,7 +3,6 @@
 use super::batch::{Room, column};
 use super::dataset::{Cardinality, Dataset, Element, Iter, Next, Place, Recipe, Spec, Stream};
 use super::define::{self, batched};
-use super::state::{Restoring, Saving, State};
 use crate::sparse::serialize::Held;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Device, OpContext, Registry};
@@ -80,12 +79,8 @@ struct DenseToSparseStream {
 }
 
 impl Stream for DenseToSparseStream {
-    fn save(&mut self) -> Saving<'_> {
-        Box::pin(async move { Ok(Some(State::default().with(self.input.save().await?))) })
-    }
-
-    fn restore(&mut self, mut state: State) -> Restoring<'_> {
-        Box::pin(async move { self.input.restore(state.below(0)?).await })
+    fn input(&mut self) -> Option<&mut Iter> {
+        Some(&mut self.input)
     }
 
     fn next(&mut self) -> Next<'_> {

@@ -2,7 +2,6 @@
 
 use super::dataset::{Dataset, Iter, Next, Place, Recipe, Stream};
 use super::define;
-use super::state::{Restoring, Saving, State};
 use downpour_graph::Result;
 use downpour_runtime::{Built, KernelBuilder, Registry};
 
@@ -44,12 +43,8 @@ struct IgnoreErrorsStream {
 }
 
 impl Stream for IgnoreErrorsStream {
-    fn save(&mut self) -> Saving<'_> {
-        Box::pin(async move { Ok(Some(State::default().with(self.input.save().await?))) })
-    }
-
-    fn restore(&mut self, mut state: State) -> Restoring<'_> {
-        Box::pin(async move { self.input.restore(state.below(0)?).await })
+    fn input(&mut self) -> Option<&mut Iter> {
+        Some(&mut self.input)
     }
 
     fn next(&mut self) -> Next<'_> {

@@ -122,12 +122,8 @@ struct MapStream {
 }
 
 impl Stream for MapStream {
-    fn save(&mut self) -> Saving<'_> {
-        Box::pin(async move { Ok(Some(State::default().with(self.input.save().await?))) })
-    }
-
-    fn restore(&mut self, mut state: State) -> Restoring<'_> {
-        Box::pin(async move { self.input.restore(state.below(0)?).await })
+    fn input(&mut self) -> Option<&mut Iter> {
+        Some(&mut self.input)
     }
 
     fn next(&mut self) -> Next<'_> {
@@ -180,12 +176,8 @@ struct FilterStream {
 }
 
 impl Stream for FilterStream {
-    fn save(&mut self) -> Saving<'_> {
-        Box::pin(async move { Ok(Some(State::default().with(self.input.save().await?))) })
-    }
-
-    fn restore(&mut self, mut state: State) -> Restoring<'_> {
-        Box::pin(async move { self.input.restore(state.below(0)?).await })
+    fn input(&mut self) -> Option<&mut Iter> {
+        Some(&mut self.input)
     }
 
     fn next(&mut self) -> Next<'_> {
@@ -222,12 +214,8 @@ impl Recipe for FilterByLast {
 struct FilterByLastStream(Iter);
 
 impl Stream for FilterByLastStream {
-    fn save(&mut self) -> Saving<'_> {
-        Box::pin(async move { Ok(Some(State::default().with(self.0.save().await?))) })
-    }
-
-    fn restore(&mut self, mut state: State) -> Restoring<'_> {
-        Box::pin(async move { self.0.restore(state.below(0)?).await })
+    fn input(&mut self) -> Option<&mut Iter> {
+        Some(&mut self.0)
     }
 
     fn next(&mut self) -> Next<'_> {
@@ -276,12 +264,8 @@ struct TakeWhileStream {
 }
 
 impl Stream for TakeWhileStream {
-    fn save(&mut self) -> Saving<'_> {
-        Box::pin(async move { Ok(Some(State::default().with(self.input.save().await?))) })
-    }
-
-    fn restore(&mut self, mut state: State) -> Restoring<'_> {
-        Box::pin(async move { self.input.restore(state.below(0)?).await })
+    fn input(&mut self) -> Option<&mut Iter> {
+        Some(&mut self.input)
     }
 
     fn next(&mut self) -> Next<'_> {

@@ -72,12 +72,8 @@ pub(super) fn ahead(dataset: &Dataset, place: &Place) -> Result<Iter> {
 pub(super) struct Through(pub(super) Iter);
 
 impl Stream for Through {
-    fn save(&mut self) -> Saving<'_> {
-        Box::pin(async move { Ok(Some(State::default().with(self.0.save().await?))) })
-    }
-
-    fn restore(&mut self, mut state: State) -> Restoring<'_> {
-        Box::pin(async move { self.0.restore(state.below(0)?).await })
+    fn input(&mut self) -> Option<&mut Iter> {
+        Some(&mut self.0)
     }
 
     fn next(&mut self) -> Next<'_> {

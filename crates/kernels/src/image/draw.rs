@@ -6,7 +6,7 @@ use downpour_runtime::{Built, OpContext, Registry};
 use downpour_tensor::{DType, Element};
 use half::f16;
 
-const TYPES: &[DType] = &[DType::Float, DType::Half];
+const TYPES: &[DType] = crate::types::FLOAT_HALF;
 
 /// Colours used in turn when none are given; of images of one channel the first number counts.
 const COLOURS: [[f32; 4]; 10] = [

@@ -11,7 +11,7 @@ use half::f16;
 use std::cmp::Ordering;
 use std::collections::BinaryHeap;
 
-const TYPES: &[DType] = &[DType::Float, DType::Half];
+const TYPES: &[DType] = crate::types::FLOAT_HALF;
 
 pub(crate) fn register(r: &mut Registry) {
     r.add("NonMaxSuppression", |b| {

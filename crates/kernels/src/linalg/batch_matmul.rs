@@ -60,7 +60,7 @@ fn run(
     out: Option<DType>,
 ) -> Result<()> {
     let (x, y) = (ctx.take(0)?, ctx.take(1)?);
-    let plan = Plan::new(&x, &y, adj, broadcasts)?;
+    let plan = BatchPlan::new(&x, &y, adj, broadcasts)?;
     let dtype = out.unwrap_or(x.dtype());
     let compute = compute_type(dtype);
     let (x, y) = (to_type(&x, compute)?, to_type(&y, compute)?);
@@ -114,7 +114,7 @@ pub(super) fn conjugate(mut t: Tensor, adjoint: bool) -> Result<Tensor> {
 }
 
 /// Shapes of the operands and of the result, and where each product finds its operands.
-pub(super) struct Plan {
+pub(super) struct BatchPlan {
     pub(super) shape: Shape,
     x: (usize, usize),
     y: (usize, usize),
@@ -123,9 +123,14 @@ pub(super) struct Plan {
     pairs: Vec<(usize, usize)>,
 }
 
-impl Plan {
+impl BatchPlan {
     /// Checks two operands.
-    pub(super) fn new(x: &Tensor, y: &Tensor, adj: (bool, bool), broadcasts: bool) -> Result<Plan> {
+    pub(super) fn new(
+        x: &Tensor,
+        y: &Tensor,
+        adj: (bool, bool),
+        broadcasts: bool,
+    ) -> Result<BatchPlan> {
         let invalid = |text: String| Err(Status::invalid_argument(text));
         let shapes = |sep: &str| format!("{}{sep}{}", x.shape(), y.shape());
         if broadcasts {
@@ -184,7 +189,7 @@ impl Plan {
                 pairs.extend((0..bc.sizes[inner]).map(|i| (l + i * sx, r + i * sy)));
             });
         }
-        Ok(Plan {
+        Ok(BatchPlan {
             shape,
             x: xm,
             y: ym,
@@ -195,7 +200,7 @@ impl Plan {
 }
 
 /// Computes all products.
-pub(super) fn batched<T: Element + Tiled>(plan: &Plan, x: &[T], y: &[T]) -> Result<Tensor> {
+pub(super) fn batched<T: Element + Tiled>(plan: &BatchPlan, x: &[T], y: &[T]) -> Result<Tensor> {
     let (xs, ys) = (plan.x.0 * plan.x.1, plan.y.0 * plan.y.1);
     let size = plan.shape.num_elements() / plan.pairs.len().max(1);
     let k = if plan.adj.0 { plan.x.0 } else { plan.x.1 };

@@ -26,7 +26,7 @@ pub(crate) fn register(r: &mut Registry) {
             )
         });
     }
-    const REAL: &[DType] = &[DType::Double, DType::Float];
+    const REAL: &[DType] = crate::types::DOUBLE_FLOAT;
     for op in ["CholeskyGrad", "BatchCholeskyGrad"] {
         r.add_typed(op, &[("T", REAL)], |_| Built::costly(cholesky_gradient));
     }

@@ -2,7 +2,7 @@
 //! (repeated labels give its diagonal, labels found nowhere else are summed away); two operands
 //! are then one batched product, whose dimensions are put in the output's order.
 
-use super::batch_matmul::{Plan, batched};
+use super::batch_matmul::{BatchPlan, batched};
 use super::equation::{Equation, Label};
 use super::tile::{Arithmetic, Tiled};
 use crate::nn::float::{compute_type, narrow, widen};
@@ -198,7 +198,7 @@ fn multiply<T: Element + Tiled + Arithmetic>(
     let right = y.ordered(&[&batch[..], &contracted, &free_y].concat());
     let left = Tensor::from_vec(left, dims(&x, m, k))?;
     let right = Tensor::from_vec(right, dims(&y, k, n))?;
-    let plan = Plan::new(&left, &right, (false, false), true)?;
+    let plan = BatchPlan::new(&left, &right, (false, false), true)?;
     ctx.check_alloc(T::DTYPE, &plan.shape)?;
     let out = batched::<T>(&plan, left.as_slice::<T>()?, right.as_slice::<T>()?)?;
     let sizes: Vec<usize> = plan.shape[..batch.len()]

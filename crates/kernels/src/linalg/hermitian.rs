@@ -25,7 +25,7 @@ pub(crate) fn register(r: &mut Registry) {
             )
         });
     }
-    const REAL: &[DType] = &[DType::Double, DType::Float];
+    const REAL: &[DType] = crate::types::DOUBLE_FLOAT;
     r.add_typed("XlaSelfAdjointEig", &[("T", REAL)], |b| {
         let lower = b.attrs().bool("lower")?;
         Built::costly(move |ctx| eigen::<f64>(ctx, true, lower))

@@ -91,7 +91,7 @@ fn step(
     last: usize,
     shift: Complex64,
 ) {
-    dispatch(Step {
+    dispatch(SchurStep {
         t,
         q,
         first,
@@ -100,7 +100,7 @@ fn step(
     });
 }
 
-struct Step<'a> {
+struct SchurStep<'a> {
     t: &'a mut Dense<Complex64>,
     q: &'a mut Dense<Complex64>,
     first: usize,
@@ -108,11 +108,11 @@ struct Step<'a> {
     shift: Complex64,
 }
 
-impl Loop for Step<'_> {
+impl Loop for SchurStep<'_> {
     type Out = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let Step {
+        let SchurStep {
             t,
             q,
             first,

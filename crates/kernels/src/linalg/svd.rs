@@ -14,7 +14,7 @@ use smallvec::smallvec;
 const MAX_STEPS: usize = 75;
 
 pub(crate) fn register(r: &mut Registry) {
-    const REAL: &[DType] = &[DType::Double, DType::Float];
+    const REAL: &[DType] = crate::types::DOUBLE_FLOAT;
     r.add_typed("XlaSvd", &[("T", REAL)], |_| {
         Built::costly(|ctx| run::<f64>(ctx, true, true))
     });

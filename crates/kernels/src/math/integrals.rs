@@ -12,7 +12,7 @@ use std::f64::consts::{FRAC_PI_2, PI};
 use std::sync::LazyLock;
 
 pub(crate) fn register(r: &mut Registry) {
-    const TYPES: &[DType] = &[DType::Float, DType::Double];
+    const TYPES: &[DType] = crate::types::FLOAT_DOUBLE;
     let t = [("T", TYPES)];
     r.add_typed("Dawsn", &t, |b| built(b, |x| odd(&DAWSON, x)));
     r.add_typed("Expint", &t, |b| built(b, |x| EXPONENTIAL.at(x)));

@@ -28,13 +28,13 @@ const LANES: usize = 64;
 /// also keeps rounding errors small.
 pub(crate) const STRETCH: usize = 4 << 10;
 
-struct Run<'a, T, R>(&'a [T], R);
+struct RowPart<'a, T, R>(&'a [T], R);
 
-impl<T: Copy, R: Reducer<T>> Loop for Run<'_, T, R> {
+impl<T: Copy, R: Reducer<T>> Loop for RowPart<'_, T, R> {
     type Out = R::Acc;
     #[inline(always)]
     fn run<I: Isa>(self) -> R::Acc {
-        let Run(xs, r) = self;
+        let RowPart(xs, r) = self;
         if xs.len() < LANES {
             return xs.iter().fold(r.zero(), |acc, &x| r.add(acc, x));
         }
@@ -87,9 +87,9 @@ impl<T: Copy, R: Reducer<T>> Fold<T, R::Acc> for R {
 
     fn stretch(&self, xs: &[T]) -> R::Acc {
         if R::VECTOR {
-            dispatch(Run(xs, *self))
+            dispatch(RowPart(xs, *self))
         } else {
-            Run(xs, *self).run::<Plain>()
+            RowPart(xs, *self).run::<Plain>()
         }
     }
 

@@ -11,9 +11,9 @@ pub(crate) const FIELDS: &[DType] = &[BFloat16, Half, Float, Double, Complex64, 
 /// complex64, complex128.
 pub(crate) const COMPLEX: &[DType] = &[Complex64, Complex128];
 /// float, double.
-pub(crate) const WIDE: &[DType] = &[Float, Double];
+pub(crate) const WIDE: &[DType] = crate::types::FLOAT_DOUBLE;
 /// half, float, double.
-pub(crate) const NO_BFLOAT: &[DType] = &[Half, Float, Double];
+pub(crate) const NO_BFLOAT: &[DType] = crate::types::HALF_TO_DOUBLE;
 
 pub(crate) fn half1(f: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static) -> Box<dyn Unary> {
     scalar(move |x: f16| f16::from_f32(f(x.to_f32())))

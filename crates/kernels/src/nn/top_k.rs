@@ -10,7 +10,7 @@ use downpour_runtime::{Built, OpContext, Registry};
 use downpour_tensor::{DType, Element, Shape, Tensor};
 
 pub(crate) fn register(r: &mut Registry) {
-    const INDICES: &[DType] = &[DType::Int16, DType::Int32, DType::Int64];
+    const INDICES: &[DType] = crate::types::INDEX_FROM_16;
     r.add_typed("TopK", &[("T", REALS)], |b| {
         let (k, sorted) = (b.attrs().int("k")?, b.attrs().bool("sorted")?);
         if k < 0 {

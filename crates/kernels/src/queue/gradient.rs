@@ -5,7 +5,7 @@ use downpour_graph::{Result, Status};
 use downpour_tensor::{DType, Element, PartialShape, Shape, Tensor};
 
 /// Element types accumulators have kernels for.
-pub(super) const ACCUMULATED: &[DType] = &[DType::Half, DType::Float, DType::Double];
+pub(super) const ACCUMULATED: &[DType] = crate::types::HALF_TO_DOUBLE;
 
 /// What an accumulator adds and divides; half precision rounds after every step.
 trait Number: Element {

@@ -19,6 +19,7 @@ pub(crate) mod queue;
 pub(crate) mod shared_handle;
 mod stage;
 mod stage_map;
+mod staging_area;
 pub(crate) mod wait;
 
 pub(crate) use shared_handle::check_handle_type;

@@ -1,134 +1,24 @@
 //! `Stage` and its relatives: tuples in order, which nodes share by name and not by handle.
 
-use super::wait::{Done, Ended, Waiting, tell};
+use super::staging_area::{Contents, Limits, Shared, Tuple, bytes, clear, count};
 use crate::flow::declared;
 use downpour_graph::{Result, Status};
-use downpour_runtime::{
-    AsyncOp, Built, Cancellation, KernelBuilder, OpContext, Registry, Resource, ResourceManager,
-};
-use downpour_tensor::{DType, Tensor};
-use parking_lot::Mutex;
+use downpour_runtime::{Built, KernelBuilder, Registry};
 use std::collections::VecDeque;
-use std::sync::Arc;
 
 pub(super) fn register(r: &mut Registry) {
     r.add("Stage", put);
     r.add("Unstage", |b| take(b, false));
     r.add("StagePeek", |b| take(b, true));
-    r.add("StageSize", |b| {
-        let area = Shared::new(b)?;
-        Built::cheap(move |ctx| {
-            let size = area.of_ctx(ctx)?.state.lock().items.len();
-            ctx.set_output(0, Tensor::scalar(i32::try_from(size).unwrap_or(i32::MAX)));
-            Ok(())
-        })
-    });
-    r.add("StageClear", |b| {
-        let area = Shared::new(b)?;
-        Built::cheap(move |ctx| {
-            area.of_ctx(ctx)?.clear();
-            Ok(())
-        })
-    });
+    r.add("StageSize", |b| count::<Buffer>(b, |b| b.items.len()));
+    r.add("StageClear", clear::<Buffer>);
 }
 
-/// One element.
-pub(super) type Tuple = Vec<Tensor>;
-
-/// Bytes as TensorFlow counts them: strings with the 24 of their objects.
-pub(super) fn bytes(tensor: &Tensor) -> usize {
-    match tensor.dtype() {
-        DType::String => tensor
-            .num_elements()
-            .saturating_mul(24)
-            .saturating_add(tensor.byte_len()),
-        _ => tensor.byte_len(),
-    }
-}
-
-/// Refuses what would have to wait for ever.
-pub(super) fn check_memory(size: usize, limit: usize) -> Result<()> {
-    if limit == 0 || size <= limit {
-        return Ok(());
-    }
-    Err(Status::resource_exhausted(format!(
-        "Attempted to insert tensors with combined size of '{size}' bytes into Staging Area with a memory limit of '{limit}'."
-    )))
-}
-
-/// How much an area may hold; 0 is no limit.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Limits {
-    pub(super) capacity: usize,
-    pub(super) memory: usize,
-}
-
-impl Limits {
-    pub(super) fn of(b: &KernelBuilder<'_>) -> Result<Limits> {
-        Ok(Limits {
-            capacity: b.attrs().size("capacity")?,
-            memory: b.attrs().size("memory_limit")?,
-        })
-    }
-
-    /// Whether `more` bytes fit besides `used`.
-    pub(super) fn admits_bytes(&self, used: usize, more: usize) -> bool {
-        self.memory == 0 || used.saturating_add(more) <= self.memory
-    }
-
-    /// Whether one more element fits besides `count`.
-    pub(super) fn admits_one(&self, count: usize) -> bool {
-        self.capacity == 0 || count < self.capacity
-    }
-}
-
-/// A place in a device's resources, named by a node's attributes or the node itself.
-struct Shared {
-    container: String,
-    name: String,
-    limits: Limits,
-}
-
-impl Shared {
-    fn new(b: &KernelBuilder<'_>) -> Result<Shared> {
-        let (container, name) = b.resource_name()?;
-        Ok(Shared {
-            container,
-            name,
-            limits: Limits::of(b)?,
-        })
-    }
-
-    fn of(&self, resources: &ResourceManager) -> Result<Arc<Area>> {
-        resources.find_or_create(&self.container, &self.name, || {
-            Ok(Area {
-                limits: self.limits,
-                state: Mutex::default(),
-            })
-        })
-    }
-
-    fn of_ctx(&self, ctx: &OpContext<'_>) -> Result<Arc<Area>> {
-        self.of(&ctx.device().resources)
-    }
-
-    fn of_op(&self, op: &AsyncOp) -> Result<Arc<Area>> {
-        self.of(&op.env().device.resources)
-    }
-}
-
-/// A staging area.
-struct Area {
-    limits: Limits,
-    state: Mutex<State>,
-}
-
+/// The tuples of an area, in order.
 #[derive(Default)]
-struct State {
+struct Buffer {
     items: VecDeque<Tuple>,
     bytes: usize,
-    puts: Waiting<Tuple, Tuple>,
-    takes: Waiting<Take, Tuple>,
 }
 
 enum Take {
@@ -137,108 +27,51 @@ enum Take {
     At(usize),
 }
 
-impl Resource for Area {
-    fn type_name(&self) -> &'static str {
-        "N10tensorflow12_GLOBAL__N_16BufferE"
-    }
-}
-
 fn size(tuple: &Tuple) -> usize {
     tuple.iter().map(bytes).sum()
 }
 
-impl Area {
-    fn put(self: &Arc<Self>, tuple: Tuple, cancellation: &Arc<Cancellation>, done: Done<Tuple>) {
-        if let Err(e) = check_memory(size(&tuple), self.limits.memory) {
-            return done(Err(e));
-        }
-        let (refused, ended) = {
-            let mut state = self.state.lock();
-            let this = self.clone();
-            let cancel = move |id| this.cancel(|state| &mut state.puts, id);
-            let refused = state.puts.push(tuple, cancellation, cancel, done).err();
-            (refused, self.flush(&mut state))
-        };
-        tell(ended);
-        if let Some(done) = refused {
-            done(Err(cancelled()));
-        }
+impl Contents for Buffer {
+    const TYPE_NAME: &'static str = "N10tensorflow12_GLOBAL__N_16BufferE";
+    type Put = Tuple;
+    type Take = Take;
+
+    fn empty(_: &KernelBuilder<'_>) -> Result<Buffer> {
+        Ok(Buffer::default())
     }
 
-    fn take(self: &Arc<Self>, work: Take, cancellation: &Arc<Cancellation>, done: Done<Tuple>) {
-        let (refused, ended) = {
-            let mut state = self.state.lock();
-            let this = self.clone();
-            let cancel = move |id| this.cancel(|state| &mut state.takes, id);
-            let refused = state.takes.push(work, cancellation, cancel, done).err();
-            (refused, self.flush(&mut state))
-        };
-        tell(ended);
-        if let Some(done) = refused {
-            done(Err(cancelled()));
+    fn emptied(&self) -> Buffer {
+        Buffer::default()
+    }
+
+    fn size(put: &Tuple) -> usize {
+        size(put)
+    }
+
+    fn put(&mut self, limits: &Limits, tuple: &mut Tuple) -> Option<Result<Tuple>> {
+        let more = size(tuple);
+        if !limits.admits_bytes(self.bytes, more) || !limits.admits_one(self.items.len()) {
+            return None;
         }
+        self.bytes += more;
+        self.items.push_back(std::mem::take(tuple));
+        Some(Ok(Tuple::new()))
     }
 
-    fn cancel<W>(&self, list: impl FnOnce(&mut State) -> &mut Waiting<W, Tuple>, id: u64) {
-        let gone = list(&mut self.state.lock()).remove(id);
-        if let Some(attempt) = gone {
-            attempt.end(Err(cancelled())).tell();
-        }
-    }
-
-    fn clear(&self) {
-        let (items, ended) = {
-            let mut state = self.state.lock();
-            let items = std::mem::take(&mut state.items);
-            state.bytes = 0;
-            (items, self.flush(&mut state))
-        };
-        drop(items);
-        tell(ended);
-    }
-
-    /// Serves whoever can be served, in order of arrival, until nobody can.
-    fn flush(&self, state: &mut State) -> Vec<Ended<Tuple>> {
-        let State {
-            items,
-            bytes,
-            puts,
-            takes,
-        } = state;
-        let mut ended = Vec::new();
-        loop {
-            let before = ended.len();
-            puts.serve(&mut ended, |tuple| {
-                let more = size(tuple);
-                let fits = self.limits.admits_bytes(*bytes, more);
-                if !fits || !self.limits.admits_one(items.len()) {
-                    return None;
-                }
-                *bytes += more;
-                items.push_back(std::mem::take(tuple));
-                Some(Ok(Tuple::new()))
-            });
-            takes.serve(&mut ended, |work| match work {
-                Take::First => {
-                    let tuple = items.pop_front()?;
-                    *bytes = bytes.saturating_sub(size(&tuple));
-                    Some(Ok(tuple))
-                }
-                Take::At(index) => items.get(*index).map(|tuple| Ok(tuple.clone())),
-            });
-            if ended.len() == before {
-                return ended;
+    fn take(&mut self, take: &mut Take) -> Option<Result<Tuple>> {
+        match take {
+            Take::First => {
+                let tuple = self.items.pop_front()?;
+                self.bytes = self.bytes.saturating_sub(size(&tuple));
+                Some(Ok(tuple))
             }
+            Take::At(index) => self.items.get(*index).map(|tuple| Ok(tuple.clone())),
         }
     }
-}
-
-fn cancelled() -> Status {
-    Status::cancelled("Staging operation was cancelled")
 }
 
 fn put(b: &KernelBuilder<'_>) -> Result<Built> {
-    let area = Shared::new(b)?;
+    let area = Shared::<Buffer>::new(b)?;
     let count = b.node.input_types.len();
     Built::waiting(move |mut op| {
         let ready = area.of_op(&op).and_then(|area| {
@@ -256,7 +89,7 @@ fn put(b: &KernelBuilder<'_>) -> Result<Built> {
 }
 
 fn take(b: &KernelBuilder<'_>, peek: bool) -> Result<Built> {
-    let area = Shared::new(b)?;
+    let area = Shared::<Buffer>::new(b)?;
     let wanted = b.node.output_types.len();
     Built::waiting(move |op| {
         let ready = area.of_op(&op).and_then(|area| {
@@ -294,14 +127,17 @@ fn take(b: &KernelBuilder<'_>, peek: bool) -> Result<Built> {
 
 #[cfg(test)]
 mod tests {
+    use super::super::staging_area::Area;
+    use super::super::wait::Done;
     use super::*;
+    use downpour_runtime::Cancellation;
+    use downpour_tensor::Tensor;
+    use std::sync::Arc;
     use std::sync::mpsc::{Receiver, channel};
 
-    fn area(capacity: usize, memory: usize) -> Arc<Area> {
-        Arc::new(Area {
-            limits: Limits { capacity, memory },
-            state: Mutex::default(),
-        })
+    fn area(capacity: usize, memory: usize) -> Arc<Area<Buffer>> {
+        let limits = Limits { capacity, memory };
+        Arc::new(Area::new(limits, Buffer::default()))
     }
 
     fn answer() -> (Done<Tuple>, Receiver<Result<Vec<usize>>>) {
@@ -310,13 +146,17 @@ mod tests {
         (Box::new(move |r| tx.send(r.map(sizes)).unwrap()), rx)
     }
 
-    fn put(a: &Arc<Area>, c: &Arc<Cancellation>, length: usize) -> Receiver<Result<Vec<usize>>> {
+    fn put(
+        a: &Arc<Area<Buffer>>,
+        c: &Arc<Cancellation>,
+        length: usize,
+    ) -> Receiver<Result<Vec<usize>>> {
         let (done, rx) = answer();
         a.put(vec![Tensor::vector(vec![0u8; length])], c, done);
         rx
     }
 
-    fn get(a: &Arc<Area>, c: &Arc<Cancellation>) -> Receiver<Result<Vec<usize>>> {
+    fn get(a: &Arc<Area<Buffer>>, c: &Arc<Cancellation>) -> Receiver<Result<Vec<usize>>> {
         let (done, rx) = answer();
         a.take(Take::First, c, done);
         rx

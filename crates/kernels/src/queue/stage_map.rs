@@ -2,17 +2,12 @@
 //! share by name and not by handle. The ordered kind gives the smallest key first, the other the
 //! one that came last, as TensorFlow's hash map mostly does.
 
-use super::stage::{Limits, Tuple, bytes, check_memory};
-use super::wait::{Done, Ended, Waiting, tell};
+use super::staging_area::{Contents, Limits, Shared, Tuple, bytes, clear, count};
 use crate::flow::declared;
 use downpour_graph::{Result, Status};
-use downpour_runtime::{
-    AsyncOp, Built, Cancellation, KernelBuilder, OpContext, Registry, Resource, ResourceManager,
-};
+use downpour_runtime::{Built, KernelBuilder, Registry};
 use downpour_tensor::Tensor;
-use parking_lot::Mutex;
 use std::collections::{BTreeMap, HashMap};
-use std::sync::Arc;
 
 pub(super) fn register(r: &mut Registry) {
     r.add("MapStage", put::<false>);
@@ -23,76 +18,23 @@ pub(super) fn register(r: &mut Registry) {
     r.add("OrderedMapPeek", |b| take::<true>(b, How::Peek));
     r.add("MapUnstageNoKey", |b| take::<false>(b, How::Any));
     r.add("OrderedMapUnstageNoKey", |b| take::<true>(b, How::Any));
-    r.add("MapSize", |b| size::<false>(b, |s| s.entries.len()));
-    r.add("OrderedMapSize", |b| size::<true>(b, |s| s.entries.len()));
+    r.add("MapSize", |b| count(b, StagingMap::<false>::whole));
+    r.add("OrderedMapSize", |b| count(b, StagingMap::<true>::whole));
     r.add("MapIncompleteSize", |b| {
-        size::<false>(b, |s| s.incomplete.len())
+        count(b, StagingMap::<false>::incomplete)
     });
     r.add("OrderedMapIncompleteSize", |b| {
-        size::<true>(b, |s| s.incomplete.len())
+        count(b, StagingMap::<true>::incomplete)
     });
-    r.add("MapClear", clear::<false>);
-    r.add("OrderedMapClear", clear::<true>);
-}
-
-/// A place in a device's resources, named by a node's attributes or the node itself.
-struct Shared<const ORDERED: bool> {
-    container: String,
-    name: String,
-    limits: Limits,
-    /// How many tensors a whole tuple has.
-    width: usize,
-}
-
-impl<const ORDERED: bool> Shared<ORDERED> {
-    fn new(b: &KernelBuilder<'_>) -> Result<Self> {
-        let (container, name) = b.resource_name()?;
-        Ok(Shared {
-            container,
-            name,
-            limits: Limits::of(b)?,
-            width: b.attrs().dtypes("dtypes")?.len(),
-        })
-    }
-
-    fn of(&self, resources: &ResourceManager) -> Result<Arc<StagingMap<ORDERED>>> {
-        resources.find_or_create(&self.container, &self.name, || {
-            Ok(StagingMap {
-                limits: self.limits,
-                width: self.width,
-                state: Mutex::default(),
-            })
-        })
-    }
-
-    fn of_ctx(&self, ctx: &OpContext<'_>) -> Result<Arc<StagingMap<ORDERED>>> {
-        self.of(&ctx.device().resources)
-    }
-
-    fn of_op(&self, op: &AsyncOp) -> Result<Arc<StagingMap<ORDERED>>> {
-        self.of(&op.env().device.resources)
-    }
+    r.add("MapClear", clear::<StagingMap<false>>);
+    r.add("OrderedMapClear", clear::<StagingMap<true>>);
 }
 
 /// A map; the two kinds are of different types, so that one name may stand for both.
-struct StagingMap<const ORDERED: bool> {
-    limits: Limits,
-    width: usize,
-    state: Mutex<State>,
-}
-
-impl<const ORDERED: bool> Resource for StagingMap<ORDERED> {
-    fn type_name(&self) -> &'static str {
-        if ORDERED {
-            "N10tensorflow12_GLOBAL__N_110StagingMapILb1EEE"
-        } else {
-            "N10tensorflow12_GLOBAL__N_110StagingMapILb0EEE"
-        }
-    }
-}
-
 #[derive(Default)]
-struct State {
+struct StagingMap<const ORDERED: bool> {
+    /// How many tensors a whole tuple has.
+    width: usize,
     /// Whole tuples.
     entries: BTreeMap<i64, Entry>,
     /// Which key came when.
@@ -101,8 +43,6 @@ struct State {
     /// Tuples that miss tensors still.
     incomplete: HashMap<i64, Entry>,
     bytes: usize,
-    puts: Waiting<Put, Tuple>,
-    takes: Waiting<Take, Tuple>,
 }
 
 #[derive(Default)]
@@ -136,121 +76,44 @@ enum How {
     Any,
 }
 
-impl State {
-    fn add(&mut self, key: i64, mut entry: Entry) {
-        if self.entries.contains_key(&key) {
-            // The first one stays.
-            self.bytes = self.bytes.saturating_sub(entry.bytes);
-            return;
-        }
-        entry.arrival = self.next;
-        self.next += 1;
-        self.arrivals.insert(entry.arrival, key);
-        self.entries.insert(key, entry);
+impl<const ORDERED: bool> Contents for StagingMap<ORDERED> {
+    const TYPE_NAME: &'static str = if ORDERED {
+        "N10tensorflow12_GLOBAL__N_110StagingMapILb1EEE"
+    } else {
+        "N10tensorflow12_GLOBAL__N_110StagingMapILb0EEE"
+    };
+    type Put = Put;
+    type Take = Take;
+
+    fn empty(b: &KernelBuilder<'_>) -> Result<Self> {
+        Ok(StagingMap {
+            width: b.attrs().dtypes("dtypes")?.len(),
+            ..Default::default()
+        })
     }
 
-    fn remove(&mut self, key: i64) {
-        if let Some(entry) = self.entries.remove(&key) {
-            self.arrivals.remove(&entry.arrival);
-            self.bytes = self.bytes.saturating_sub(entry.bytes);
-        }
-    }
-}
-
-impl<const ORDERED: bool> StagingMap<ORDERED> {
-    /// The place of a tensor in a tuple.
-    fn place(&self, key: i64, index: i32) -> Result<usize> {
-        // As TensorFlow's text shows it: without a sign.
-        let index = i64::from(index) as usize;
-        if index < self.width {
-            return Ok(index);
-        }
-        Err(Status::invalid_argument(format!(
-            "Index '{index}' for key '{key}' was out of bounds '{}'.",
-            self.width
-        )))
-    }
-
-    fn put(self: &Arc<Self>, put: Put, cancellation: &Arc<Cancellation>, done: Done<Tuple>) {
-        if let Err(e) = check_memory(counted(&put.values), self.limits.memory) {
-            return done(Err(e));
-        }
-        let (refused, ended) = {
-            let mut state = self.state.lock();
-            let this = self.clone();
-            let cancel = move |id| this.cancel(|state| &mut state.puts, id);
-            let refused = state.puts.push(put, cancellation, cancel, done).err();
-            (refused, self.flush(&mut state))
-        };
-        tell(ended);
-        if let Some(done) = refused {
-            done(Err(cancelled()));
+    fn emptied(&self) -> Self {
+        StagingMap {
+            width: self.width,
+            // Who comes later still comes later.
+            next: self.next,
+            ..Default::default()
         }
     }
 
-    fn take(self: &Arc<Self>, work: Take, cancellation: &Arc<Cancellation>, done: Done<Tuple>) {
-        let (refused, ended) = {
-            let mut state = self.state.lock();
-            let this = self.clone();
-            let cancel = move |id| this.cancel(|state| &mut state.takes, id);
-            let refused = state.takes.push(work, cancellation, cancel, done).err();
-            (refused, self.flush(&mut state))
-        };
-        tell(ended);
-        if let Some(done) = refused {
-            done(Err(cancelled()));
-        }
+    fn size(put: &Put) -> usize {
+        counted(&put.values)
     }
 
-    fn cancel<W>(&self, list: impl FnOnce(&mut State) -> &mut Waiting<W, Tuple>, id: u64) {
-        let gone = list(&mut self.state.lock()).remove(id);
-        if let Some(attempt) = gone {
-            attempt.end(Err(cancelled())).tell();
-        }
-    }
-
-    fn clear(&self) {
-        let (gone, ended) = {
-            let mut state = self.state.lock();
-            let gone = (
-                std::mem::take(&mut state.entries),
-                std::mem::take(&mut state.incomplete),
-            );
-            state.arrivals.clear();
-            state.bytes = 0;
-            (gone, self.flush(&mut state))
-        };
-        drop(gone);
-        tell(ended);
-    }
-
-    /// Serves whoever can be served, in order of arrival, until nobody can.
-    fn flush(&self, state: &mut State) -> Vec<Ended<Tuple>> {
-        let mut ended = Vec::new();
-        // Out of the state while they are served, which changes the rest of it.
-        let mut puts = std::mem::take(&mut state.puts);
-        let mut takes = std::mem::take(&mut state.takes);
-        loop {
-            let before = ended.len();
-            puts.serve(&mut ended, |put| self.try_put(state, put));
-            takes.serve(&mut ended, |take| self.try_take(state, take));
-            if ended.len() == before {
-                break;
-            }
-        }
-        (state.puts, state.takes) = (puts, takes);
-        ended
-    }
-
-    fn try_put(&self, state: &mut State, put: &mut Put) -> Option<Result<Tuple>> {
+    fn put(&mut self, limits: &Limits, put: &mut Put) -> Option<Result<Tuple>> {
         let size = counted(&put.values);
-        if !self.limits.admits_bytes(state.bytes, size) {
+        if !limits.admits_bytes(self.bytes, size) {
             return None;
         }
         if put.indices.len() != self.width {
-            return Some(self.put_parts(state, put, size).map(|()| Tuple::new()));
+            return Some(self.put_parts(put, size).map(|()| Tuple::new()));
         }
-        if !self.limits.admits_one(state.entries.len()) {
+        if !limits.admits_one(self.entries.len()) {
             return None;
         }
         let entry = Entry {
@@ -259,59 +122,22 @@ impl<const ORDERED: bool> StagingMap<ORDERED> {
             bytes: size,
             arrival: 0,
         };
-        state.bytes += size;
-        state.add(put.key, entry);
+        self.bytes += size;
+        self.add(put.key, entry);
         Some(Ok(Tuple::new()))
     }
 
-    /// Adds to a tuple that is not whole; once it is, it moves over, whatever the capacity.
-    fn put_parts(&self, state: &mut State, put: &mut Put, size: usize) -> Result<()> {
-        let key = put.key;
-        let mut entry = state.incomplete.remove(&key).unwrap_or_default();
-        let is_new = entry.parts.is_empty();
-        entry.parts.resize_with(self.width, || None);
-        entry.key.get_or_insert_with(|| put.given.clone());
-        for (&index, value) in put.indices.iter().zip(put.values.drain(..)) {
-            let set = self
-                .place(key, index)
-                .and_then(|at| match &mut entry.parts[at] {
-                    Some(_) => Err(Status::invalid_argument(format!(
-                        "The tensor for index '{at}' for key '{key}' was already initialized '{}'.",
-                        self.width
-                    ))),
-                    empty => {
-                        *empty = Some(value);
-                        Ok(())
-                    }
-                });
-            if let Err(e) = set {
-                // What came in earlier calls stays.
-                if !is_new {
-                    state.incomplete.insert(key, entry);
-                }
-                return Err(e);
-            }
-        }
-        entry.bytes += size;
-        state.bytes += size;
-        if entry.parts.iter().all(Option::is_some) {
-            state.add(key, entry);
-        } else {
-            state.incomplete.insert(key, entry);
-        }
-        Ok(())
-    }
-
-    fn try_take(&self, state: &mut State, take: &Take) -> Option<Result<Tuple>> {
+    fn take(&mut self, take: &mut Take) -> Option<Result<Tuple>> {
         let key = match take.how {
-            How::Any if ORDERED => *state.entries.keys().next()?,
-            How::Any => *state.arrivals.values().next_back()?,
+            How::Any if ORDERED => *self.entries.keys().next()?,
+            How::Any => *self.arrivals.values().next_back()?,
             _ => take.key,
         };
-        let entry = state.entries.get_mut(&key)?;
+        let width = self.width;
+        let entry = self.entries.get_mut(&key)?;
         let mut out = Tuple::new();
         for &index in &take.indices {
-            let part = self.place(key, index).and_then(|at| {
+            let part = place(width, key, index).and_then(|at| {
                 let part = entry.parts.get_mut(at).filter(|part| part.is_some());
                 let part = part.ok_or_else(|| {
                     Status::invalid_argument(format!(
@@ -334,13 +160,90 @@ impl<const ORDERED: bool> StagingMap<ORDERED> {
         }
         if take.how != How::Peek {
             entry.bytes -= freed;
-            state.bytes = state.bytes.saturating_sub(freed);
+            self.bytes = self.bytes.saturating_sub(freed);
             if entry.parts.iter().all(Option::is_none) {
-                state.remove(key);
+                self.remove(key);
             }
         }
         Some(Ok(out))
     }
+}
+
+impl<const ORDERED: bool> StagingMap<ORDERED> {
+    fn whole(&self) -> usize {
+        self.entries.len()
+    }
+
+    fn incomplete(&self) -> usize {
+        self.incomplete.len()
+    }
+
+    fn add(&mut self, key: i64, mut entry: Entry) {
+        if self.entries.contains_key(&key) {
+            // The first one stays.
+            self.bytes = self.bytes.saturating_sub(entry.bytes);
+            return;
+        }
+        entry.arrival = self.next;
+        self.next += 1;
+        self.arrivals.insert(entry.arrival, key);
+        self.entries.insert(key, entry);
+    }
+
+    fn remove(&mut self, key: i64) {
+        if let Some(entry) = self.entries.remove(&key) {
+            self.arrivals.remove(&entry.arrival);
+            self.bytes = self.bytes.saturating_sub(entry.bytes);
+        }
+    }
+
+    /// Adds to a tuple that is not whole; once it is, it moves over, whatever the capacity.
+    fn put_parts(&mut self, put: &mut Put, size: usize) -> Result<()> {
+        let key = put.key;
+        let mut entry = self.incomplete.remove(&key).unwrap_or_default();
+        let is_new = entry.parts.is_empty();
+        entry.parts.resize_with(self.width, || None);
+        entry.key.get_or_insert_with(|| put.given.clone());
+        for (&index, value) in put.indices.iter().zip(put.values.drain(..)) {
+            let set = place(self.width, key, index).and_then(|at| match &mut entry.parts[at] {
+                Some(_) => Err(Status::invalid_argument(format!(
+                    "The tensor for index '{at}' for key '{key}' was already initialized '{}'.",
+                    self.width
+                ))),
+                empty => {
+                    *empty = Some(value);
+                    Ok(())
+                }
+            });
+            if let Err(e) = set {
+                // What came in earlier calls stays.
+                if !is_new {
+                    self.incomplete.insert(key, entry);
+                }
+                return Err(e);
+            }
+        }
+        entry.bytes += size;
+        self.bytes += size;
+        if entry.parts.iter().all(Option::is_some) {
+            self.add(key, entry);
+        } else {
+            self.incomplete.insert(key, entry);
+        }
+        Ok(())
+    }
+}
+
+/// Where in a tuple of `width` tensors the one of an index is.
+fn place(width: usize, key: i64, index: i32) -> Result<usize> {
+    // As TensorFlow's text shows it: without a sign.
+    let index = i64::from(index) as usize;
+    if index < width {
+        return Ok(index);
+    }
+    Err(Status::invalid_argument(format!(
+        "Index '{index}' for key '{key}' was out of bounds '{width}'."
+    )))
 }
 
 /// What a put counts for: TensorFlow counts its last tensor only, and shows that in errors.
@@ -350,10 +253,6 @@ fn counted(values: &Tuple) -> usize {
 
 fn counted_all(values: &Tuple) -> usize {
     values.iter().map(bytes).sum()
-}
-
-fn cancelled() -> Status {
-    Status::cancelled("Staging operation was cancelled")
 }
 
 /// Indices, which must be in order.
@@ -369,7 +268,7 @@ fn indices(tensor: &Tensor) -> Result<Vec<i32>> {
 }
 
 fn put<const ORDERED: bool>(b: &KernelBuilder<'_>) -> Result<Built> {
-    let map = Shared::<ORDERED>::new(b)?;
+    let map = Shared::<StagingMap<ORDERED>>::new(b)?;
     let count = b.node.input_types.len().saturating_sub(2);
     Built::waiting(move |mut op| {
         let ready = map.of_op(&op).and_then(|map| {
@@ -416,7 +315,7 @@ fn put<const ORDERED: bool>(b: &KernelBuilder<'_>) -> Result<Built> {
 }
 
 fn take<const ORDERED: bool>(b: &KernelBuilder<'_>, how: How) -> Result<Built> {
-    let map = Shared::<ORDERED>::new(b)?;
+    let map = Shared::<StagingMap<ORDERED>>::new(b)?;
     let keys = usize::from(how == How::Any);
     let wanted = b.node.output_types.len() - keys;
     Built::waiting(move |op| {
@@ -449,34 +348,22 @@ fn take<const ORDERED: bool>(b: &KernelBuilder<'_>, how: How) -> Result<Built> {
     })
 }
 
-fn size<const ORDERED: bool>(b: &KernelBuilder<'_>, count: fn(&State) -> usize) -> Result<Built> {
-    let map = Shared::<ORDERED>::new(b)?;
-    Built::cheap(move |ctx| {
-        let size = count(&map.of_ctx(ctx)?.state.lock());
-        ctx.set_output(0, Tensor::scalar(i32::try_from(size).unwrap_or(i32::MAX)));
-        Ok(())
-    })
-}
-
-fn clear<const ORDERED: bool>(b: &KernelBuilder<'_>) -> Result<Built> {
-    let map = Shared::<ORDERED>::new(b)?;
-    Built::cheap(move |ctx| {
-        map.of_ctx(ctx)?.clear();
-        Ok(())
-    })
-}
-
 #[cfg(test)]
 mod tests {
+    use super::super::staging_area::Area;
+    use super::super::wait::Done;
     use super::*;
+    use downpour_runtime::Cancellation;
+    use std::sync::Arc;
     use std::sync::mpsc::{Receiver, channel};
 
-    fn map(capacity: usize, memory: usize) -> Arc<StagingMap<false>> {
-        Arc::new(StagingMap {
-            limits: Limits { capacity, memory },
+    fn map(capacity: usize, memory: usize) -> Arc<Area<StagingMap<false>>> {
+        let limits = Limits { capacity, memory };
+        let empty = StagingMap {
             width: 2,
-            state: Mutex::default(),
-        })
+            ..Default::default()
+        };
+        Arc::new(Area::new(limits, empty))
     }
 
     fn answer() -> (Done<Tuple>, Receiver<Result<usize>>) {
@@ -485,7 +372,7 @@ mod tests {
     }
 
     fn put(
-        m: &Arc<StagingMap<false>>,
+        m: &Arc<Area<StagingMap<false>>>,
         c: &Arc<Cancellation>,
         key: i64,
         indices: &[i32],
@@ -502,7 +389,7 @@ mod tests {
     }
 
     fn take(
-        m: &Arc<StagingMap<false>>,
+        m: &Arc<Area<StagingMap<false>>>,
         c: &Arc<Cancellation>,
         how: How,
         key: i64,
@@ -527,7 +414,7 @@ mod tests {
         assert!(first.try_recv().unwrap().is_err());
         put(&m, &other, 5, &[1]);
         assert_eq!(second.try_recv().unwrap().unwrap(), 2);
-        assert_eq!(m.state.lock().entries.len(), 1);
+        assert_eq!(m.look(StagingMap::whole), 1);
     }
 
     #[test]
@@ -541,8 +428,8 @@ mod tests {
         assert!(waiting.try_recv().is_err());
         assert_eq!(take(&m, &c, How::Any, 0).try_recv().unwrap().unwrap(), 3);
         assert!(waiting.try_recv().unwrap().is_ok());
-        assert_eq!(m.state.lock().bytes, 4);
+        assert_eq!(m.look(|map| map.bytes), 4);
         m.clear();
-        assert_eq!(m.state.lock().bytes, 0);
+        assert_eq!(m.look(|map| map.bytes), 0);
     }
 }

@@ -13,7 +13,7 @@ use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, parallel_range
 use downpour_tensor::{DType, Element, Shape, Tensor};
 use half::f16;
 
-const FLOATS: &[DType] = &[DType::Half, DType::Float, DType::Double];
+const FLOATS: &[DType] = crate::types::HALF_TO_DOUBLE;
 const OUTPUTS: &[DType] = &[
     DType::Half,
     DType::Float,

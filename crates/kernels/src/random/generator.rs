@@ -11,7 +11,7 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, Variable};
 use downpour_tensor::{DType, Tensor};
 
-const WORD_TYPES: &[DType] = &[DType::Int32, DType::Int64, DType::UInt32, DType::UInt64];
+const WORD_TYPES: &[DType] = crate::types::WORDS;
 
 pub(super) fn register(r: &mut Registry) {
     r.add_typed("StatefulUniform", &[("dtype", FLOATS)], |b| {

@@ -14,7 +14,7 @@ use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Shape, Tensor};
 use num_traits::Float;
 
-const TYPES: &[DType] = &[DType::Half, DType::Float, DType::Double];
+const TYPES: &[DType] = crate::types::HALF_TO_DOUBLE;
 
 /// How often in a row a sample may be refused.
 const MAX_ITERATIONS: u64 = 1000;

@@ -33,7 +33,7 @@ pub(crate) fn register(r: &mut Registry) {
 }
 
 /// A number that ranges are made of.
-trait Step: Element + PartialOrd {
+trait RangeNumber: Element + PartialOrd {
     const ZERO: Self;
     /// Elements from `start` up to and without `limit`; `None` when they cannot be counted.
     fn count(start: Self, limit: Self, delta: Self) -> Option<usize>;
@@ -42,7 +42,7 @@ trait Step: Element + PartialOrd {
 
 macro_rules! steps {
     ($($t:ty),* => $count:expr, $plus:expr) => {
-        $(impl Step for $t {
+        $(impl RangeNumber for $t {
             const ZERO: Self = 0 as $t;
             fn count(start: Self, limit: Self, delta: Self) -> Option<usize> {
                 let past = if delta > Self::ZERO { start >= limit } else { start <= limit };
@@ -61,7 +61,7 @@ steps!(f32, f64 => |a: Self, b: Self, d: Self| {
     (n <= i64::MAX as f64).then_some(n as usize)
 }, |a: Self, b: Self| a + b);
 
-fn ranges<T: Step>(ctx: &mut OpContext<'_>, dtype: DType) -> Result<()> {
+fn ranges<T: RangeNumber>(ctx: &mut OpContext<'_>, dtype: DType) -> Result<()> {
     let mut rows = None;
     for (i, name) in ["starts", "limits", "deltas"].iter().enumerate() {
         let t = ctx.input(i)?;

@@ -11,7 +11,7 @@ use downpour_tensor::{DType, Element, Shape, Tensor};
 use half::{bf16, f16};
 use num_complex::{Complex32, Complex64};
 
-const UNSORTED_INDEX: &[DType] = &[DType::Int16, DType::Int32, DType::Int64];
+const UNSORTED_INDEX: &[DType] = crate::types::INDEX_FROM_16;
 
 pub(crate) fn register(r: &mut Registry) {
     let numbers = [("T", NUMBERS), ("Tindices", INDEX)];

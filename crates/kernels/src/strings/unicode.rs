@@ -101,9 +101,9 @@ fn input_encoding(attrs: &Attrs) -> Result<Encoding> {
 }
 
 /// One character, or `None` where there is none, and the bytes it takes.
-type Step = (Option<u32>, usize);
+type Decoded = (Option<u32>, usize);
 
-fn step(encoding: Encoding, rest: &[u8]) -> Step {
+fn step(encoding: Encoding, rest: &[u8]) -> Decoded {
     match encoding {
         Encoding::Utf8 => utf8_step(rest),
         Encoding::Ascii => (rest.first().filter(|b| b.is_ascii()).map(|&b| b.into()), 1),
@@ -115,7 +115,7 @@ fn step(encoding: Encoding, rest: &[u8]) -> Step {
     }
 }
 
-fn utf8_step(rest: &[u8]) -> Step {
+fn utf8_step(rest: &[u8]) -> Decoded {
     let window = &rest[..rest.len().min(4)];
     let (valid, error) = match std::str::from_utf8(window) {
         Ok(s) => (s, None),
@@ -132,7 +132,7 @@ fn utf8_step(rest: &[u8]) -> Step {
     }
 }
 
-fn utf16_step(rest: &[u8], word: fn([u8; 2]) -> u16) -> Step {
+fn utf16_step(rest: &[u8], word: fn([u8; 2]) -> u16) -> Decoded {
     let unit = |i: usize| rest.get(2 * i..2 * i + 2).map(|b| word([b[0], b[1]]));
     match (unit(0), unit(1)) {
         (None, _) => (None, rest.len()),
@@ -145,7 +145,7 @@ fn utf16_step(rest: &[u8], word: fn([u8; 2]) -> u16) -> Step {
     }
 }
 
-fn utf32_step(rest: &[u8], word: fn([u8; 4]) -> u32) -> Step {
+fn utf32_step(rest: &[u8], word: fn([u8; 4]) -> u32) -> Decoded {
     match rest {
         [a, b, c, d, ..] => {
             let code = word([*a, *b, *c, *d]);

@@ -1,4 +1,4 @@
-//! Data for a replica, from shared books: batches of the portions it is given. A portion is done when
+//! Data for a replica, from a shared ledger: batches of the portions it is given. A portion is done when
 //! the parameter servers have the gradients of its last batch.
 
 use super::Replica;
@@ -34,7 +34,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///     replica.step(&mut session, &[(&x, Tensor::vector(numbers))])?;
 /// }
 /// assert_eq!(seen, 300);
-/// assert_eq!(shards.books(&*session.raw()?)?.epochs_done(), 3);
+/// assert_eq!(shards.ledger(&*session.raw()?)?.epochs_done(), 3);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub struct ShardBatches {
@@ -113,7 +113,7 @@ impl ShardBatches {
         session.on_session(|session| self.reader.leave(session))
     }
 
-    /// Says which portions are done. When gradients were lost, or the model and the books went back
+    /// Says which portions are done. When gradients were lost, or the model and the ledger went back
     /// to a checkpoint, gives all back that it held.
     fn settle(&mut self, session: &mut MonitoredSession, replica: &Replica) -> Result<()> {
         loop {

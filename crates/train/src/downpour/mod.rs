@@ -9,10 +9,9 @@
 //! a model is built as for any other training, and a step of computing touches no other task.
 //! (A table whose gradient is sparse is read where it is: its rows are fetched as they are needed.)
 
-mod accrued;
+mod background_queue;
 mod batches;
-mod beating;
-mod line;
+mod gradient_buffer;
 mod parts;
 mod replica;
 mod waiting;

@@ -4,12 +4,12 @@
 //! Invariant: gradients that were handed to a push are never pushed again. Those that are lost with a
 //! session are counted ([`Replica::losses`]), so that their data can be given out again.
 
-use super::accrued::{Accrued, add_scaled, fetch_gradients};
-use super::beating::Beating;
-use super::line::Line;
+use super::background_queue::BackgroundQueue;
+use super::gradient_buffer::{GradientBuffer, add_scaled, fetch_gradients};
 use super::parts::{Parts, Way};
 use super::waiting::{Waiting, expelled, has_turn, is_expelled};
 use super::{DownpourSgd, Here};
+use crate::heartbeat::Heartbeat;
 use crate::hooks::number;
 use crate::shards::life;
 use crate::staleness::table::{Member, Table};
@@ -63,7 +63,7 @@ pub struct Replica {
     parts: Arc<Parts>,
     here: Here,
     live: Option<Live>,
-    accrued: Accrued,
+    gradients: GradientBuffer,
     waiting: Waiting,
     /// Its clock when it last took part.
     clock: u64,
@@ -77,10 +77,10 @@ pub struct Replica {
 struct Live {
     session: Arc<Session>,
     member: Member,
-    _beating: Beating,
-    fetcher: Line<(), (View, Vec<Tensor>)>,
+    _heartbeat: Heartbeat,
+    fetcher: BackgroundQueue<(), (View, Vec<Tensor>)>,
     /// Takes a push and how many steps are pushed after it.
-    pusher: Line<(Run, u64), u64>,
+    pusher: BackgroundQueue<(Run, u64), u64>,
     /// Whether it takes part, or waits to begin.
     has_begun: bool,
     /// The table and the parameters as last fetched, and for how many steps they were used.
@@ -107,7 +107,7 @@ impl Replica {
             parts: parts.clone(),
             here: here.clone(),
             live: None,
-            accrued: Accrued::default(),
+            gradients: GradientBuffer::default(),
             clock: 0,
             steps: 0,
             acknowledged: 0,
@@ -220,16 +220,24 @@ impl Replica {
         let every = self.settings.lease / 4;
         let fetcher = {
             let (session, parts) = (session.clone(), self.parts.clone());
-            Line::start("replica-fetch", move |()| fetch(&session, &parts))?
+            BackgroundQueue::start("replica-fetch", move |()| fetch(&session, &parts))?
         };
         let pushing = session.clone();
-        let pusher = Line::start("replica-push", move |(run, steps): (Run, u64)| {
+        let pusher = BackgroundQueue::start("replica-push", move |(run, steps): (Run, u64)| {
             pushing.execute(&run).map(|_| steps)
         })?;
+        let heartbeat = {
+            let (session, parts) = (Arc::downgrade(session), self.parts.clone());
+            Heartbeat::start("replica-beat", every, every, move || {
+                let gone = || Status::cancelled("the session is closed");
+                let session = session.upgrade().ok_or_else(gone)?;
+                parts.table.beat(&session, member.replica).map(drop)
+            })?
+        };
         self.live = Some(Live {
             session: session.clone(),
             member,
-            _beating: Beating::start(session, &self.parts, member.replica, every)?,
+            _heartbeat: heartbeat,
             fetcher,
             pusher,
             has_begun: false,
@@ -245,11 +253,11 @@ impl Replica {
             .live
             .take()
             .is_some_and(|live| live.pusher.has_pending());
-        if lost || self.accrued.steps > 0 {
+        if lost || self.gradients.steps > 0 {
             self.losses += 1;
         }
         self.acknowledged = self.steps;
-        self.accrued.clear();
+        self.gradients.clear();
     }
 
     fn live(&mut self) -> Result<&mut Live> {
@@ -380,10 +388,10 @@ impl Replica {
             version,
             clocks,
         };
-        self.accrued.add(&parts.ways, gradients, version)?;
+        self.gradients.add(&parts.ways, gradients, version)?;
         self.steps += 1;
         self.clock += 1;
-        if self.accrued.steps >= self.settings.n_push {
+        if self.gradients.steps >= self.settings.n_push {
             self.push()?;
             self.reap(!self.settings.overlap)?;
         }
@@ -393,10 +401,10 @@ impl Replica {
     /// Hands what is accrued to the pusher, once it is done with the last push.
     fn push(&mut self) -> Result<()> {
         self.reap(true)?;
-        let (parts, version) = (self.parts.clone(), self.accrued.version);
+        let (parts, version) = (self.parts.clone(), self.gradients.version);
         let (steps, clock) = (self.steps, self.clock);
         let mut run = Run::new();
-        self.accrued.feed(&parts.ways, &mut run)?;
+        self.gradients.feed(&parts.ways, &mut run)?;
         let live = self.live()?;
         parts.table.feed_push(&mut run, live.member, version, clock);
         run.target(&parts.push);
@@ -423,7 +431,7 @@ impl Replica {
     }
 
     fn flush_live(&mut self) -> Result<()> {
-        if self.accrued.steps > 0 {
+        if self.gradients.steps > 0 {
             self.push()?;
         }
         self.reap(true)

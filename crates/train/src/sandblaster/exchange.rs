@@ -93,33 +93,33 @@ impl Exchange {
                     .component(DType::Int64, ());
                 queue.shared("sandblaster/tickets").build()
             });
-            let books: Vec<Books> = shards
+            let states: Vec<ShardState> = shards
                 .iter()
                 .enumerate()
-                .map(|(i, shard)| Books::new(graph, i, shard, portions))
+                .map(|(i, shard)| ShardState::new(graph, i, shard, portions))
                 .collect();
             let mut current = Order {
                 fed: vec![Vec::new()],
                 ..Order::default()
             };
-            for (book, shard) in books.iter().zip(shards) {
+            for (state, shard) in states.iter().zip(shards) {
                 let fed = place(shard.home(), "evaluation", DType::Int64, &[]);
-                let assign = beside(shard.home(), || book.current.assign(&fed));
+                let assign = beside(shard.home(), || state.current.assign(&fed));
                 current.targets.push(assign);
                 current.fed[0].push(fed);
             }
-            let push = Push::new(graph, &books, value, gradients);
+            let push = Push::new(graph, &states, value, gradients);
             let merges = shards
                 .iter()
-                .zip(&books)
+                .zip(&states)
                 .enumerate()
-                .map(|(i, (shard, book))| {
+                .map(|(i, (shard, state))| {
                     let tickets = (i == 0).then_some(&tickets);
-                    beside(shard.home(), || Merge::new(graph, shard, book, tickets))
+                    beside(shard.home(), || Merge::new(graph, shard, state, tickets))
                 });
             Exchange {
                 merges: merges.collect(),
-                tickets: beside(home, || Tickets::new(graph, home, &tickets, &books[0])),
+                tickets: beside(home, || Tickets::new(graph, home, &tickets, &states[0])),
                 current,
                 push,
             }
@@ -208,7 +208,7 @@ impl Exchange {
 }
 
 /// What a shard remembers.
-struct Books {
+struct ShardState {
     queue: Queue,
     /// The evaluation under way.
     current: Variable,
@@ -216,8 +216,8 @@ struct Books {
     seen: Variable,
 }
 
-impl Books {
-    fn new(graph: &Graph, i: usize, shard: &Shard, portions: usize) -> Books {
+impl ShardState {
+    fn new(graph: &Graph, i: usize, shard: &Shard, portions: usize) -> ShardState {
         beside(shard.home(), || {
             let mut queue = Queue::fifo(graph, &format!("gradients_{i}"), -1);
             for dtype in [DType::Int64, DType::Int64, DType::Int64, DType::Double] {
@@ -231,7 +231,7 @@ impl Books {
                 let made = graph.variable(&name).absolute().dtype(DType::Int64);
                 made.init(Init::zeros()).trainable(false).saved(false)
             };
-            Books {
+            ShardState {
                 queue: queue.shared(&format!("sandblaster/gradients_{i}")).build(),
                 current: counter("current").shape(()).build(),
                 seen: counter("seen").shape([portions]).build(),
@@ -241,7 +241,7 @@ impl Books {
 }
 
 impl Tickets {
-    fn new(graph: &Graph, home: &Variable, queue: &Queue, books: &Books) -> Tickets {
+    fn new(graph: &Graph, home: &Variable, queue: &Queue, states: &ShardState) -> Tickets {
         let list = |name: &str| beside(home, || graph.placeholder(name, DType::Int64, [None]));
         let (evaluation, portion) = (list("evaluations"), list("portions"));
         let issue = queue.enqueue_many(&[evaluation.clone(), portion.clone()]);
@@ -249,12 +249,12 @@ impl Tickets {
         let take = graph.with_control(&[taken[0].operation()], || {
             // The last ticket names no portion.
             let position = taken[1].maximum(&graph.constant(0i64));
-            let seen = books.seen.gather(&position);
+            let seen = states.seen.gather(&position);
             stack(
                 &[
                     taken[0].clone(),
                     taken[1].clone(),
-                    books.current.read(),
+                    states.current.read(),
                     seen,
                 ],
                 0,
@@ -271,16 +271,21 @@ impl Tickets {
 }
 
 impl Push {
-    fn new(graph: &Graph, books: &[Books], value: &Output, gradients: &[Vec<Output>]) -> Push {
+    fn new(
+        graph: &Graph,
+        states: &[ShardState],
+        value: &Output,
+        gradients: &[Vec<Output>],
+    ) -> Push {
         let scalar = |name: &str| graph.placeholder(name, DType::Int64, ());
         let (evaluation, portion, replica) =
             (scalar("my_evaluation"), scalar("my_portion"), scalar("me"));
         let value = value.cast(DType::Double);
-        let targets = books.iter().zip(gradients).map(|(book, gradients)| {
+        let targets = states.iter().zip(gradients).map(|(state, gradients)| {
             let mut element = vec![evaluation.clone(), portion.clone(), replica.clone()];
             element.push(value.clone());
             element.extend_from_slice(gradients);
-            book.queue.enqueue(&element)
+            state.queue.enqueue(&element)
         });
         Push {
             targets: targets.collect(),
@@ -292,14 +297,14 @@ impl Push {
 }
 
 impl Merge {
-    fn new(graph: &Graph, shard: &Shard, books: &Books, tickets: Option<&Queue>) -> Merge {
-        let element = books.queue.dequeue();
+    fn new(graph: &Graph, shard: &Shard, states: &ShardState, tickets: Option<&Queue>) -> Merge {
+        let element = states.queue.dequeue();
         // Should the graph be broken, it has kept why, and what stands in here is never run.
-        let at = |i: usize| element.get(i).unwrap_or(books.current.value());
+        let at = |i: usize| element.get(i).unwrap_or(states.current.value());
         let (evaluation, portion, replica, value) = (at(0), at(1), at(2), at(3));
         let gradients = element.get(4..).unwrap_or_default();
         graph.with_control(&[evaluation.operation()], || {
-            let (current, seen) = (books.current.read(), books.seen.gather(portion));
+            let (current, seen) = (states.current.read(), states.seen.gather(portion));
             let is_new = seen.not_equal(evaluation);
             let adds = evaluation.equal(&current).logical_and(&is_new);
             let if_adds = |output: &Output| {
@@ -315,7 +320,7 @@ impl Merge {
             let remember = graph.with_control(&targets, || {
                 graph
                     .op("ResourceScatterUpdate")
-                    .input(books.seen.handle())
+                    .input(states.seen.handle())
                     .input(portion)
                     .input(&if_adds(evaluation))
                     .attr("dtype", DType::Int64)

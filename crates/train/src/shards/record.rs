@@ -1,25 +1,25 @@
-//! Books as a line of JSON, so that they can be kept in a variable, saved with the model, and read by
+//! A ledger as a line of JSON, so that it can be kept in a variable, saved with the model, and read by
 //! people.
 
-use super::books::{Books, Counts, Holder, Lease};
+use super::ledger::{Counts, Holder, Lease, Ledger};
 use super::portion::Division;
 use downpour_build::{Result, Status};
 use serde_json::{Value, json};
 use std::collections::BTreeSet;
 
-impl Books {
-    /// The books as text.
+impl Ledger {
+    /// The ledger as text.
     ///
     /// ```
-    /// use downpour::train::shards::{Books, Division, Holder};
+    /// use downpour::train::shards::{Ledger, Division, Holder};
     /// let division = Division::new(100, 10);
-    /// let mut books = Books::new(division.clone());
-    /// books.lease(Holder { worker: 3, life: 77 });
-    /// let text = books.to_text();
+    /// let mut ledger = Ledger::new(division.clone());
+    /// ledger.lease(Holder { worker: 3, life: 77 });
+    /// let text = ledger.to_text();
     /// assert!(text.contains(r#""out":[[0,3,77,0]]"#), "{text}");
-    /// assert_eq!(Books::from_text(&text, division)?, books);
+    /// assert_eq!(Ledger::from_text(&text, division)?, ledger);
     /// // What was begun with other portions cannot be gone on with.
-    /// assert!(Books::from_text(&text, Division::new(100, 20)).is_err());
+    /// assert!(Ledger::from_text(&text, Division::new(100, 20)).is_err());
     /// # Ok::<(), downpour::Status>(())
     /// ```
     pub fn to_text(&self) -> String {
@@ -41,8 +41,8 @@ impl Books {
         record.to_string()
     }
 
-    /// Reads what [`Books::to_text`] wrote; the data must still be divided in the same way.
-    pub fn from_text(text: &str, division: Division) -> Result<Books> {
+    /// Reads what [`Ledger::to_text`] wrote; the data must still be divided in the same way.
+    pub fn from_text(text: &str, division: Division) -> Result<Ledger> {
         let record: Value = serde_json::from_str(text).map_err(|_| broken())?;
         let number = |name: &str| record.get(name).and_then(Value::as_u64).ok_or_else(broken);
         let (examples, size) = (number("examples")?, number("size")?);
@@ -61,7 +61,7 @@ impl Books {
         };
         let out: Option<Vec<Lease>> = list("out")?.iter().map(lease).collect();
         let back: Option<BTreeSet<u64>> = list("back")?.iter().map(Value::as_u64).collect();
-        let books = Books {
+        let ledger = Ledger {
             division,
             next: number("next")?,
             out: out.ok_or_else(broken)?,
@@ -75,11 +75,11 @@ impl Books {
                 repeated: number("repeated")?,
             },
         };
-        let out = books.out.iter().map(|l| l.sequence);
+        let out = ledger.out.iter().map(|l| l.sequence);
         let in_order = out.clone().is_sorted();
-        let mut open = out.chain(books.back.iter().copied());
-        match in_order && open.all(|sequence| sequence < books.next) {
-            true => Ok(books),
+        let mut open = out.chain(ledger.back.iter().copied());
+        match in_order && open.all(|sequence| sequence < ledger.next) {
+            true => Ok(ledger),
             false => Err(broken()),
         }
     }
@@ -109,7 +109,7 @@ mod tests {
     #[test]
     fn what_is_no_record_is_refused() {
         let division = Division::new(10, 5);
-        let good = Books::new(division.clone()).to_text();
+        let good = Ledger::new(division.clone()).to_text();
         for bad in [
             "",
             "[]",
@@ -117,8 +117,8 @@ mod tests {
             &good.replace(r#""back":[]"#, r#""back":[3]"#),
             &good.replace(r#""out":[]"#, r#""out":[[0,1]]"#),
         ] {
-            assert!(Books::from_text(bad, division.clone()).is_err(), "{bad}");
+            assert!(Ledger::from_text(bad, division.clone()).is_err(), "{bad}");
         }
-        assert!(Books::from_text(&good, division).is_ok());
+        assert!(Ledger::from_text(&good, division).is_ok());
     }
 }

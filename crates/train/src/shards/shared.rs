@@ -1,16 +1,16 @@
-//! Books that all workers share: a string variable of the graph, beside the model and saved with it.
+//! The ledger that all workers share: a string variable of the graph, beside the model and saved with it.
 //!
-//! Nobody owns the books. Whoever wants something reads them, works out what follows with the pure
+//! Nobody owns the ledger. Whoever wants something reads it, works out what follows with the pure
 //! machine, and swaps the old text for the new one in a step that holds a lock on the variable's task:
 //! if another was quicker, it begins again. So there is no process whose loss stops the others, no
 //! message that TensorFlow's protocol does not have, and a parameter server that comes back
-//! resumes the books of the same checkpoint as the model's.
+//! resumes the ledger of the same checkpoint as the model's.
 //!
-//! Books that go back to a checkpoint know less than their readers, and so does the model. Whoever is
-//! about to restore gives the books another era first ([`Era`]); what a reader was given in an
+//! A ledger that goes back to a checkpoint knows less than its readers, and so does the model. Whoever is
+//! about to restore gives the ledger another era first ([`Era`]); what a reader was given in an
 //! earlier one, it can no longer say is done.
 
-use super::books::{Answer, Books, Done, Holder};
+use super::ledger::{Answer, Done, Holder, Ledger};
 use super::portion::{Division, Portion};
 use super::watch::Watch;
 use crate::MonitoredSession;
@@ -41,7 +41,7 @@ const PAUSE: Duration = Duration::from_millis(20);
 ///     reader.done(&session.raw()?, &portion)?;
 /// }
 /// assert_eq!(seen, [2; 100]);
-/// assert_eq!(shards.books(&*session.raw()?)?.epochs_done(), 2);
+/// assert_eq!(shards.ledger(&*session.raw()?)?.epochs_done(), 2);
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 #[derive(Clone, Debug)]
@@ -58,10 +58,10 @@ pub struct Shards {
 }
 
 impl Shards {
-    /// Builds the books of this name, on the device that the scopes give to a variable. All workers
+    /// Builds the ledger of this name, on the device that the scopes give to a variable. All workers
     /// must divide the data in the same way.
     pub fn new(graph: &Graph, name: &str, division: Division) -> Shards {
-        let first = Books::new(division.clone()).to_text();
+        let first = Ledger::new(division.clone()).to_text();
         let record = graph.variable(name).absolute().init(Init::value(first));
         let record = record.dtype(DType::String).trainable(false).build();
         let home = record.handle().operation();
@@ -92,7 +92,7 @@ impl Shards {
                 let assigned = record.assign(&swapped.select(&wanted, &now));
                 (swapped, assigned)
             });
-            // Under the lock: a swap of the last era is over before the books change.
+            // Under the lock: a swap of the last era is over before the ledger changes.
             let enter = locked(&|| (next_era.clone(), era.assign(&next_era)));
             (era, swap, enter)
         });
@@ -138,39 +138,39 @@ impl Shards {
         &self.division
     }
 
-    /// The books as they are now.
-    pub fn books(&self, session: &Session) -> Result<Books> {
+    /// The ledger as it is now.
+    pub fn ledger(&self, session: &Session) -> Result<Ledger> {
         Ok(self.read(session)?.1)
     }
 
     /// The text, what it says, and its era.
-    fn read(&self, session: &Session) -> Result<(String, Books, i64)> {
+    fn read(&self, session: &Session) -> Result<(String, Ledger, i64)> {
         let step = session.step();
         let [value, era] = step.fetch_all([self.record.value(), self.era.value()])?;
         let broken = || Status::data_loss(format!("{} holds no text", self.record.name()));
         let text = value.as_strings().ok().and_then(<[_]>::first);
         let text = text.and_then(|t| std::str::from_utf8(t).ok());
         let text = text.ok_or_else(broken)?.to_owned();
-        let books = Books::from_text(&text, self.division.clone())?;
+        let ledger = Ledger::from_text(&text, self.division.clone())?;
         let era = era.scalar_value::<i64>();
         Ok((
             text,
-            books,
+            ledger,
             era.map_err(|e| Status::internal(e.to_string()))?,
         ))
     }
 
-    /// Changes the books, given with their era, as if nobody else did at the same time. What came of
+    /// Changes the ledger, given with their era, as if nobody else did at the same time. What came of
     /// it, and in which era.
     pub(crate) fn change<T>(
         &self,
         session: &Session,
-        mut change: impl FnMut(&mut Books, i64) -> T,
+        mut change: impl FnMut(&mut Ledger, i64) -> T,
     ) -> Result<(T, i64)> {
         loop {
-            let (text, mut books, era) = self.read(session)?;
-            let outcome = change(&mut books, era);
-            let wanted = books.to_text();
+            let (text, mut ledger, era) = self.read(session)?;
+            let outcome = change(&mut ledger, era);
+            let wanted = ledger.to_text();
             if wanted == text {
                 return Ok((outcome, era));
             }
@@ -186,14 +186,14 @@ impl Shards {
     }
 }
 
-/// How books are told that they will be others than their readers know.
+/// How ledgers are told that they will be others than their readers know.
 pub(crate) struct Era {
     enter: Operation,
     next_era: Output,
 }
 
 impl Era {
-    /// Begins another era of all books of a graph: what readers know of the last one counts no more.
+    /// Begins another era of all ledgers of a graph: what readers know of the last one counts no more.
     pub(crate) fn begin(graph: &Graph, session: &Session) -> Result<()> {
         for era in graph.attached::<Era>() {
             let number = life().cast_signed();
@@ -211,7 +211,7 @@ pub(crate) fn life() -> u64 {
     (random.build_hasher().finish() >> 1).max(1)
 }
 
-/// One worker's view of shared books. A thread says beside it that it lives, until it is dropped.
+/// One worker's view of a shared ledger. A thread says beside it that it lives, until it is dropped.
 ///
 /// [`Shards::reader`] makes it.
 ///
@@ -236,10 +236,10 @@ pub struct Reader {
     shards: Shards,
     holder: Holder,
     watch: Watch<Holder>,
-    /// Portions that it knows that it holds, since the books had this era.
+    /// Portions that it knows that it holds, since the ledger had this era.
     hand: Vec<u64>,
     era: Option<i64>,
-    /// How often the books went back to what they were before.
+    /// How often the ledger went back to what it was before.
     resets: u64,
     /// The portion that it said was done, while it does not know whether that was heard.
     said: Option<u64>,
@@ -252,18 +252,18 @@ impl Reader {
         self.renew_on(session)?;
         let (holder, watch) = (self.holder, &mut self.watch);
         let (hand, known) = (&self.hand, self.era);
-        let (answer, era) = self.shards.change(session, |books, era| {
-            watch.look(books.holders(), Instant::now());
+        let (answer, era) = self.shards.change(session, |ledger, era| {
+            watch.look(ledger.holders(), Instant::now());
             for silent in watch.silent().into_iter().filter(|h| *h != holder) {
-                books.expire(silent);
+                ledger.expire(silent);
             }
-            // Given out in a step whose answer was lost with its session, or in books that are back.
-            let mut own = books.held_by(holder);
+            // Given out in a step whose answer was lost with its session, or in a ledger that is back.
+            let mut own = ledger.held_by(holder);
             match own.find(|p| known != Some(era) || !hand.contains(&p.sequence)) {
                 Some(portion) => Answer::Work(portion),
                 None => {
                     drop(own);
-                    books.lease(holder)
+                    ledger.lease(holder)
                 }
             }
         })?;
@@ -274,19 +274,19 @@ impl Reader {
         Ok(answer)
     }
 
-    /// Says that a portion is done. `Never` if the books have gone back to a checkpoint since it was
+    /// Says that a portion is done. `Never` if the ledger has gone back to a checkpoint since it was
     /// given out, and the model with them.
     pub fn done(&mut self, session: &Arc<Session>, portion: &Portion) -> Result<Done> {
         let (holder, sequence, known) = (self.holder, portion.sequence, self.era);
         let said = self.said.replace(sequence) == Some(sequence);
-        let (done, era) = self.shards.change(session, |books, era| {
+        let (done, era) = self.shards.change(session, |ledger, era| {
             if known != Some(era) {
                 return Done::Never;
             }
-            match said && !books.is_open(sequence) {
+            match said && !ledger.is_open(sequence) {
                 // It was said before, in a step whose answer was lost: not to be counted twice.
                 true => Done::First,
-                false => books.done(holder, sequence),
+                false => ledger.done(holder, sequence),
             }
         })?;
         self.said = None;
@@ -300,14 +300,14 @@ impl Reader {
         let holder = self.holder;
         let ((), era) = self
             .shards
-            .change(session, |books, _| books.expire(holder))?;
+            .change(session, |ledger, _| ledger.expire(holder))?;
         self.enter(era);
         self.hand.clear();
         Ok(())
     }
 
-    /// How often the books went back to a checkpoint, or began anew, under this reader: what it was
-    /// given before is to be done again, by whomever the books say.
+    /// How often the ledger went back to a checkpoint, or began anew, under this reader: what it was
+    /// given before is to be done again, by whomever the ledger says.
     pub fn resets(&self) -> u64 {
         self.resets
     }
@@ -336,12 +336,12 @@ impl Reader {
         }
     }
 
-    /// Who it is in the books.
+    /// Who it is in the ledger.
     pub fn holder(&self) -> Holder {
         self.holder
     }
 
-    /// The data's books.
+    /// The data's ledger.
     pub fn shards(&self) -> &Shards {
         &self.shards
     }
@@ -373,7 +373,7 @@ impl Renewing {
                 let Some(session) = weak.upgrade().filter(|_| *go_on.lock()) else {
                     return;
                 };
-                let renewed = shards.change(&session, |books, _| books.renew(holder));
+                let renewed = shards.change(&session, |ledger, _| ledger.renew(holder));
                 // The session is lost: the next one renews anew.
                 if renewed.is_err() {
                     return;

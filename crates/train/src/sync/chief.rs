@@ -1,9 +1,9 @@
 //! The chief's part: a thread that gathers workers' gradients and updates the model.
 
 use super::members::Members;
-use super::nudge::Nudger;
 use super::parts::Parts;
-use super::{BEAT, END, MissingWorkers, SyncReplicas, counts};
+use super::wake_chief::ChiefWaker;
+use super::{END, HEARTBEAT_EVERY, MissingWorkers, SyncReplicas, counts};
 use crate::hooks::integer;
 use crate::monitored::is_loss;
 use downpour_build::{Code, Output, Result, Status};
@@ -17,7 +17,7 @@ use tracing::{error, info, warn};
 const LOOK: Duration = Duration::from_millis(500);
 
 /// A worker that was not heard of for so long may be gone.
-const SILENT: Duration = BEAT.saturating_mul(3);
+const SILENT: Duration = HEARTBEAT_EVERY.saturating_mul(3);
 
 /// How many silent workers are looked for at a time: a host that is off keeps the chief for a moment.
 const MAX_ASKED: usize = 4;
@@ -30,7 +30,7 @@ pub(crate) struct Chief {
     outcomes: [Output; 2],
     global_step: Output,
     missing: MissingWorkers,
-    running: Option<(Arc<Nudger>, JoinHandle<()>)>,
+    running: Option<(Arc<ChiefWaker>, JoinHandle<()>)>,
 }
 
 impl Chief {
@@ -57,8 +57,8 @@ impl Chief {
         let step = integer(&session.fetch(&self.global_step)?)?;
         let reset = session.step().feed(&self.parts.step_to_reset, step);
         reset.target(&self.parts.reset).run()?;
-        let nudger = Nudger::start(session, &self.parts, self.settings.replicas, LOOK)?;
-        let nudger = Arc::new(nudger);
+        let waker = ChiefWaker::start(session, &self.parts, self.settings.replicas, LOOK)?;
+        let waker = Arc::new(waker);
         let mut gathering = Gathering {
             members: Members::new(&self.settings, Instant::now()),
             settings: self.settings.clone(),
@@ -66,7 +66,7 @@ impl Chief {
             outcomes: self.outcomes.clone(),
             session: session.clone(),
             missing: self.missing.clone(),
-            nudger: nudger.clone(),
+            waker: waker.clone(),
             looked: Instant::now(),
         };
         // Whoever waits for a token of the last chief's gets one of this step. Before the first step
@@ -83,7 +83,7 @@ impl Chief {
             Err(why) => error!(%why, "gathering gradients failed"),
         });
         let thread = thread.map_err(|e| Status::unavailable(e.to_string()))?;
-        self.running = Some((nudger, thread));
+        self.running = Some((waker, thread));
         Ok(())
     }
 
@@ -99,8 +99,8 @@ impl Chief {
 
     /// Ends the thread.
     fn halt(&mut self) {
-        if let Some((nudger, thread)) = self.running.take() {
-            nudger.hurry();
+        if let Some((waker, thread)) = self.running.take() {
+            waker.hurry();
             // A panic of the thread was reported when it happened.
             let _ = thread.join();
         }
@@ -120,7 +120,7 @@ struct Gathering {
     outcomes: [Output; 2],
     session: Arc<Session>,
     missing: MissingWorkers,
-    nudger: Arc<Nudger>,
+    waker: Arc<ChiefWaker>,
     members: Members,
     looked: Instant,
 }
@@ -128,7 +128,7 @@ struct Gathering {
 impl Gathering {
     fn run(&mut self, mut step: i64) -> Result<()> {
         self.members.begin(step, Instant::now());
-        while !self.nudger.is_hurried() {
+        while !self.waker.is_hurried() {
             let made = match (self.members.complete(), self.members.awaited()) {
                 (Some(count), _) => Some(self.apply(count)?),
                 (None, Some(workers)) => self.wait_and_apply(&workers)?,
@@ -149,7 +149,7 @@ impl Gathering {
     }
 
     /// Waits for the gradients of these workers and updates the model, all in one step. If one of them keeps it waiting,
-    /// or is not among those that come, it is only learned who has come. It ends when it is nudged, or fails with its
+    /// or is not among those that come, it is only learned who has come. It ends when it is woken, or fails with its
     /// session: given up half made, an update would be in some variables and not in others.
     fn wait_and_apply(&mut self, workers: &[usize]) -> Result<Option<i64>> {
         let gate = &self.parts.gate;
@@ -163,7 +163,7 @@ impl Gathering {
         for &worker in workers {
             step = step.target(&self.parts.give_applied[worker]);
         }
-        let outcome = self.nudger.during(|| step.fetch(&self.outcomes[1]))?;
+        let outcome = self.waker.during(|| step.fetch(&self.outcomes[1]))?;
         let outcome = counts(&outcome)?;
         let now = Instant::now();
         if let [made] = outcome[..] {
@@ -190,7 +190,7 @@ impl Gathering {
         Ok(())
     }
 
-    /// Notes whose gradients have come. A nudge is nobody's.
+    /// Notes whose gradients have come. A wake-up is nobody's.
     fn arrived(&mut self, workers: &[i64], steps: &[i64], now: Instant) {
         for (worker, step) in workers.iter().zip(steps) {
             if let Ok(worker) = usize::try_from(*worker) {

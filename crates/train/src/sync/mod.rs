@@ -11,16 +11,17 @@
 //! lease is over, no longer waited for. One whose data ends says that it leaves. The chief tells all
 //! when training ends. Nobody waits for ever.
 
-mod beat;
 mod chief;
 mod members;
 mod missing;
-mod nudge;
 mod parts;
+mod wake_chief;
+mod watch_workers;
 
 pub use missing::MissingWorkers;
 
-use beat::{BEAT, Beating};
+use crate::heartbeat::Heartbeat;
+use watch_workers::HEARTBEAT_EVERY;
 
 use crate::hooks::{Context, Hook, integer};
 use crate::optimizer::{Minimize, Optimizer};
@@ -239,7 +240,7 @@ impl SyncTraining {
             local_step: 0,
             position: None,
             chief,
-            beating: None,
+            heartbeat: None,
             settings: self.settings.clone(),
             missing: self.missing.clone(),
         }
@@ -280,7 +281,7 @@ pub struct SyncHook {
     local_step: i64,
     position: Option<usize>,
     chief: Option<Chief>,
-    beating: Option<Beating>,
+    heartbeat: Option<Heartbeat>,
     settings: SyncReplicas,
     missing: MissingWorkers,
 }
@@ -298,9 +299,9 @@ impl Hook for SyncHook {
         // What was known of others is to be learned anew.
         self.missing.tell(&[]);
         let watch = self.chief.is_none().then(|| self.missing.clone());
-        self.beating = None;
-        let beating = Beating::start(session, &self.parts, &self.settings, watch)?;
-        self.beating = Some(beating);
+        self.heartbeat = None;
+        let heartbeat = watch_workers::start(session, &self.parts, &self.settings, watch)?;
+        self.heartbeat = Some(heartbeat);
         match &mut self.chief {
             Some(chief) => chief.start(session),
             None => Ok(()),
@@ -326,7 +327,7 @@ impl Hook for SyncHook {
     }
 
     fn end(&mut self, session: &Arc<Session>) -> Result<()> {
-        self.beating = None;
+        self.heartbeat = None;
         match &mut self.chief {
             Some(chief) => chief.stop(session),
             None => session.run(&self.parts.leave),

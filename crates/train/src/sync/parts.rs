@@ -135,7 +135,7 @@ impl Parts {
 /// What lets the chief wait for all workers and update the model in one step.
 ///
 /// The step takes as many words from the queue as there are workers to wait for. If each of those workers is among
-/// them with gradients that are new enough, the update goes on; if not, as after a nudge, it is not made, and the
+/// them with gradients that are new enough, the update goes on; if not, as after a wake-up, it is not made, and the
 /// step's outcome is who has come.
 pub(super) struct Gate {
     /// How many words to wait for.
@@ -145,8 +145,8 @@ pub(super) struct Gate {
     /// How many gradients to take the mean of. Fed, it is the update alone that is run.
     pub(super) count: Output,
     /// A word that means nothing, as often as is fed here: wakes a step that waits.
-    pub(super) nudge: Operation,
-    pub(super) nudges: Output,
+    pub(super) wake: Operation,
+    pub(super) wake_words: Output,
     is_open: Output,
     words: [Output; 2],
 }
@@ -155,7 +155,7 @@ impl Gate {
     fn new(g: &Graph, ready: &Output, replicas: usize) -> Gate {
         let expected = g.placeholder("expected", DType::Int32, ());
         let least = g.placeholder("least", DType::Int64, [replicas]);
-        let nudges = g.placeholder("nudges", DType::Int64, [None]);
+        let wake_words = g.placeholder("wake_words", DType::Int64, [None]);
         let words = dequeue(ready, &expected);
         // Nobody's words have a negative number, which counts for no segment.
         let newest = g.op("UnsortedSegmentMax").input(&words[1]).input(&words[0]);
@@ -166,14 +166,16 @@ impl Gate {
             .input(&enough)
             .input(&g.constant([0i32]))
             .output();
-        let nudge = g.op("QueueEnqueueManyV2").input(ready);
+        let wake = g.op("QueueEnqueueManyV2").input(ready);
         Gate {
             // Not what is fed: a switch stays with the value that it passes on, and that must not be the chief.
             count: side(&g.op("Size").input(&words[0]).output(), &is_open, true),
-            nudge: nudge.inputs(&[nudges.clone(), nudges.clone()]).build(),
+            wake: wake
+                .inputs(&[wake_words.clone(), wake_words.clone()])
+                .build(),
             expected,
             least,
-            nudges,
+            wake_words,
             is_open,
             words,
         }

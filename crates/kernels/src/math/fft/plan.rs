@@ -23,15 +23,15 @@ const KEPT: usize = 4;
 /// The plans a kernel used last.
 #[derive(Default)]
 pub(super) struct Plans {
-    plain: Mutex<Vec<Arc<Plan>>>,
+    plain: Mutex<Vec<Arc<FftPlan>>>,
     real: Mutex<Vec<Arc<RealPlan>>>,
 }
 
 impl Plans {
     /// The plan for transforms of `n` numbers.
-    pub(super) fn get(&self, n: usize, inverse: bool) -> Arc<Plan> {
-        let is_it = |p: &Plan| (p.n, p.inverse) == (n, inverse);
-        keep(&self.plain, is_it, || Plan::new(n, inverse))
+    pub(super) fn get(&self, n: usize, inverse: bool) -> Arc<FftPlan> {
+        let is_it = |p: &FftPlan| (p.n, p.inverse) == (n, inverse);
+        keep(&self.plain, is_it, || FftPlan::new(n, inverse))
     }
 
     /// The same for real numbers.
@@ -60,7 +60,7 @@ fn keep<P>(
 /// taken as half as many complex ones, whose spectrum holds those of the even and of the odd places.
 pub(crate) struct RealPlan {
     n: usize,
-    plan: Plan,
+    plan: FftPlan,
     /// The roots of unity up to half a turn, in the plan's direction.
     roots: Vec<Complex64>,
 }
@@ -72,7 +72,7 @@ impl RealPlan {
         let root = |i: usize| Complex64::cis(sign * 2.0 * PI * i as f64 / n as f64);
         RealPlan {
             n,
-            plan: Plan::new(if even { n / 2 } else { n }, inverse),
+            plan: FftPlan::new(if even { n / 2 } else { n }, inverse),
             roots: (0..=n / 2).map(root).collect(),
         }
     }
@@ -153,7 +153,7 @@ impl RealPlan {
 }
 
 /// Everything that depends on the length and the direction alone.
-pub(super) struct Plan {
+pub(super) struct FftPlan {
     n: usize,
     inverse: bool,
     kind: Kind,
@@ -167,8 +167,8 @@ enum Kind {
 
 /// A transform as a convolution with a chirp, which is cyclic in a power of two.
 struct Chirp {
-    forward: Plan,
-    backward: Plan,
+    forward: FftPlan,
+    backward: FftPlan,
     factors: Vec<Complex64>,
     spectrum: Vec<Complex64>,
 }
@@ -207,9 +207,9 @@ impl Lines {
     }
 }
 
-impl Plan {
+impl FftPlan {
     /// A plan for transforms of `n` numbers; neither direction scales.
-    pub(super) fn new(n: usize, inverse: bool) -> Plan {
+    pub(super) fn new(n: usize, inverse: bool) -> FftPlan {
         let sign = if inverse { 1.0 } else { -1.0 };
         let factors = factors(n);
         let kind = if factors.iter().all(|&p| p <= LARGEST_FACTOR) {
@@ -218,7 +218,7 @@ impl Plan {
         } else {
             Kind::Chirp(Box::new(Chirp::new(n, sign)))
         };
-        Plan { n, inverse, kind }
+        FftPlan { n, inverse, kind }
     }
 
     /// How many lines to transform together.
@@ -420,7 +420,7 @@ impl Chirp {
         let factors: Vec<Complex64> = (0..n)
             .map(|i| Complex64::cis(sign * PI * square(i) / n as f64))
             .collect();
-        let (forward, backward) = (Plan::new(size, false), Plan::new(size, true));
+        let (forward, backward) = (FftPlan::new(size, false), FftPlan::new(size, true));
         let mut lines = Lines::default();
         lines.reset(size, 1);
         for (i, f) in factors.iter().enumerate() {
@@ -483,7 +483,7 @@ mod tests {
                 // Three lines, of which the second one counts.
                 lines.reset(n, 3);
                 x.iter().enumerate().for_each(|(i, v)| lines.set(i, 1, *v));
-                Plan::new(n, inverse).run(&mut lines);
+                FftPlan::new(n, inverse).run(&mut lines);
                 let got: Vec<Complex64> = (0..n).map(|i| lines.get(i, 1)).collect();
                 assert!((0..n).all(|i| lines.get(i, 2).norm() == 0.0));
                 let sign = if inverse { 2.0 } else { -2.0 };

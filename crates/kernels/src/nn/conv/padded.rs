@@ -24,7 +24,7 @@ pub(crate) fn register(r: &mut Registry) {
             Ok(())
         })
     });
-    const RESIZED: &[DType] = &[DType::Float, DType::Half];
+    const RESIZED: &[DType] = crate::types::FLOAT_HALF;
     r.add_typed("FusedResizeAndPadConv2D", &[("T", RESIZED)], |b| {
         let (p, offset) = params(b)?;
         let mapping = Mapping::new(b.attrs().bool("resize_align_corners")?, false);

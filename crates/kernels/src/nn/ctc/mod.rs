@@ -10,7 +10,7 @@ use downpour_runtime::{Built, OpContext, Registry};
 use downpour_tensor::{DType, Shape, Tensor};
 
 /// The types these ops take.
-const TYPES: &[DType] = &[DType::Float, DType::Double];
+const TYPES: &[DType] = crate::types::FLOAT_DOUBLE;
 
 pub(crate) fn register(r: &mut Registry) {
     r.add_typed("CTCLoss", &[("T", TYPES)], loss::build);

@@ -9,7 +9,7 @@ use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Element, Shape, Tensor};
 use num_traits::Float;
 
-const TYPES: &[DType] = &[DType::Float, DType::Double];
+const TYPES: &[DType] = crate::types::FLOAT_DOUBLE;
 
 pub(crate) fn register(r: &mut Registry) {
     let types = &[("T", TYPES)];

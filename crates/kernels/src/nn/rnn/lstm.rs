@@ -62,7 +62,7 @@ pub(super) struct Weights {
 }
 
 /// What one step gives: `i, cs, f, o, ci, co, h`.
-pub(super) type Step = [Vec<f32>; 7];
+pub(super) type CellValues = [Vec<f32>; 7];
 
 pub(super) fn step(
     x: &[f32],
@@ -71,12 +71,12 @@ pub(super) fn step(
     weights: &Weights,
     s: Sizes,
     o: &Options,
-) -> Step {
+) -> CellValues {
     let n = s.cell;
     let xh = beside(x, s.input, h_prev, n, s.batch);
     let gates = times(&xh, &weights.w, (s.batch, s.input + n, 4 * n), false);
     let (at_cell, at_forget) = o.order.inner();
-    let mut out: Step = std::array::from_fn(|_| Vec::with_capacity(s.batch * n));
+    let mut out: CellValues = std::array::from_fn(|_| Vec::with_capacity(s.batch * n));
     let peep = |which: usize, j: usize, state: f32| match o.peephole {
         true => weights.peep[which][j] * state,
         false => 0.0,

@@ -11,7 +11,7 @@ use downpour_graph::{Result, Status};
 use downpour_runtime::{OpContext, Registry};
 use downpour_tensor::{DType, Tensor};
 
-const TYPES: &[DType] = &[DType::Float, DType::Half];
+const TYPES: &[DType] = crate::types::FLOAT_HALF;
 
 pub(crate) fn register(registry: &mut Registry) {
     gru::register(registry);

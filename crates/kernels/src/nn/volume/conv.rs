@@ -44,7 +44,7 @@ fn invalid<T>(text: impl Into<String>) -> Result<T> {
     Err(Status::invalid_argument(text))
 }
 
-const OLD: &[DType] = &[DType::Half, DType::Float, DType::Double];
+const OLD: &[DType] = crate::types::HALF_TO_DOUBLE;
 
 /// The sizes in input `i`, which are its own if it is a `whole` tensor.
 fn wanted(ctx: &mut OpContext<'_>, i: usize, whole: bool) -> Result<Tensor> {

@@ -7,7 +7,7 @@ use downpour_client::Run;
 
 /// What was accrued since the last push.
 #[derive(Debug, Default)]
-pub(super) struct Accrued {
+pub(super) struct GradientBuffer {
     /// How many steps.
     pub(super) steps: u64,
     /// The oldest version that any of them was computed from.
@@ -24,7 +24,7 @@ enum Sum {
     },
 }
 
-impl Accrued {
+impl GradientBuffer {
     /// Adds a step's gradients, in the order in which [`fetch_gradients`] fetches them.
     pub(super) fn add(&mut self, ways: &[Way], values: Vec<Tensor>, version: u64) -> Result<()> {
         let mut values = values.into_iter();

@@ -1,11 +1,11 @@
-//! The crew: threads that help with the parts of a kernel's loop.
+//! Helper threads: they run parts of a kernel's loop beside the thread that runs the kernel.
 //!
-//! Whoever has a loop to run does its parts one after the other, and the crew's threads that are free do some of
-//! them meanwhile. Nobody waits for a thread that has not begun: on a machine that is busy otherwise a loop takes as long as
-//! on one thread, not longer. A thread that has helped looks for more for a moment before it sleeps, because kernels follow each
-//! other closely, and gives way to whoever wants its core.
+//! The kernel's thread runs the parts one after the other, and helper threads that are free take some of
+//! them meanwhile. It does not wait for a helper that has not begun: on a machine that is busy otherwise a loop takes as long as
+//! on one thread, not longer. A helper polls for more work before it sleeps, because kernels follow each
+//! other closely, and yields its core on each pass.
 //!
-//! On two cores the thread is sent to the one where the loop is not running: a busy system looks for no free core
+//! On two cores the helper is pinned to the one where the loop is not running: a busy system looks for no free core
 //! when it wakes a thread, but puts it behind the one that woke it.
 #![allow(
     unsafe_code,
@@ -19,24 +19,24 @@ use std::panic::{AssertUnwindSafe, catch_unwind, resume_unwind};
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::sync::{Arc, LazyLock};
 
-/// How often a thread looks for more to do before it sleeps: about the time between two kernels of a step, if nobody else
+/// How often a thread polls, and yields, before it sleeps: about the time between two kernels of a step, if nobody else
 /// wants the core.
-const LOOKS: usize = 100;
+const POLLS: usize = 100;
 
-/// How many threads a loop may use at once: the caller's and the crew's.
+/// How many threads a loop may use at once: the caller's and the helpers.
 pub fn num_threads() -> usize {
-    CREW.threads
+    HELPERS.threads
 }
 
-/// Runs `work` here and, on up to `helpers` threads of the crew, at the same time. It must share what there is to do among
+/// Runs `work` here and, on up to `helpers` helper threads, at the same time. It must share what there is to do among
 /// those that run it, and be done when all of them return.
 pub(crate) fn together(helpers: usize, work: &(dyn Fn() + Sync)) {
-    let helpers = helpers.min(CREW.threads - 1);
+    let helpers = helpers.min(HELPERS.threads - 1);
     if helpers == 0 {
         return work();
     }
     let call = Call::open(work);
-    CREW.ask(&call, helpers);
+    HELPERS.ask(&call, helpers);
     let end = End(&call);
     work();
     drop(end);
@@ -46,47 +46,47 @@ pub(crate) fn together(helpers: usize, work: &(dyn Fn() + Sync)) {
     }
 }
 
-/// Starts the crew's threads, which else the first loop would.
-pub(crate) fn muster() {
-    LazyLock::force(&CREW);
+/// Starts the helper threads, which else the first loop would.
+pub(crate) fn start() {
+    LazyLock::force(&HELPERS);
 }
 
-static CREW: LazyLock<Crew> = LazyLock::new(Crew::start);
+static HELPERS: LazyLock<Helpers> = LazyLock::new(Helpers::start);
 
-struct Crew {
+struct Helpers {
     threads: usize,
     calls: Arc<Calls>,
 }
 
-/// Those who want help.
+/// Loops that want help.
 #[derive(Default)]
 struct Calls {
     list: Mutex<VecDeque<Arc<Call>>>,
     /// How many are in the list, for those who only look.
     count: AtomicUsize,
     wake: Condvar,
-    away: place::Away,
+    keep_away: affinity::KeepAway,
 }
 
-impl Crew {
-    fn start() -> Crew {
+impl Helpers {
+    fn start() -> Helpers {
         let wanted = std::thread::available_parallelism().map_or(1, usize::from);
         let calls = Arc::new(Calls::default());
         let mut threads = 1;
         for i in 1..wanted {
             let calls = calls.clone();
-            let thread = std::thread::Builder::new().name(format!("crew-{i}"));
+            let thread = std::thread::Builder::new().name(format!("helper-{i}"));
             let thread = thread
                 .stack_size(16 << 20)
                 .spawn(move || calls.serve(wanted));
             threads += usize::from(thread.is_ok());
         }
-        Crew { threads, calls }
+        Helpers { threads, calls }
     }
 
     fn ask(&self, call: &Arc<Call>, helpers: usize) {
         let calls = &self.calls;
-        calls.away.send();
+        calls.keep_away.pin();
         let mut list = calls.list.lock();
         for _ in 0..helpers {
             list.push_back(call.clone());
@@ -109,21 +109,21 @@ impl Crew {
 }
 
 impl Calls {
-    /// What a thread of the crew does, for ever.
+    /// What a helper thread does, for ever.
     fn serve(&self, threads: usize) {
-        self.away.register(threads);
+        self.keep_away.register(threads);
         loop {
-            let mut looks = 0;
+            let mut polls = 0;
             let call = loop {
                 if self.count.load(Ordering::Acquire) > 0
                     && let Some(call) = self.next()
                 {
                     break call;
                 }
-                if looks == LOOKS {
+                if polls == POLLS {
                     break self.wait();
                 }
-                looks += 1;
+                polls += 1;
                 std::thread::yield_now();
             };
             call.help();
@@ -223,45 +223,45 @@ impl Drop for End<'_> {
     fn drop(&mut self) {
         let mut state = self.0.state.lock();
         state.is_open = false;
-        let mut looks = 0;
+        let mut polls = 0;
         while state.inside > 0 {
-            if looks == LOOKS {
+            if polls == POLLS {
                 self.0.left.wait(&mut state);
             } else {
-                looks += 1;
+                polls += 1;
                 parking_lot::MutexGuard::unlocked(&mut state, std::thread::yield_now);
             }
         }
         drop(state);
-        CREW.forget(self.0);
+        HELPERS.forget(self.0);
     }
 }
 
-/// Where threads run.
+/// Affinity: on which core the helper runs.
 #[cfg(target_os = "linux")]
-mod place {
+mod affinity {
     use parking_lot::Mutex;
     use rustix::thread::{CpuSet, Pid, gettid, sched_getaffinity, sched_getcpu, sched_setaffinity};
     use std::sync::atomic::{AtomicUsize, Ordering};
 
-    /// Keeps the crew's only thread away from the core of whoever calls it.
-    pub(super) struct Away {
+    /// Keeps the only helper thread away from the core of whoever calls it.
+    pub(super) struct KeepAway {
         /// The thread and where it may run.
         thread: Mutex<Option<(Pid, CpuSet)>>,
         /// The core it keeps away from.
         from: AtomicUsize,
     }
 
-    impl Default for Away {
-        fn default() -> Away {
-            Away {
+    impl Default for KeepAway {
+        fn default() -> KeepAway {
+            KeepAway {
                 thread: Mutex::new(None),
                 from: AtomicUsize::new(usize::MAX),
             }
         }
     }
 
-    impl Away {
+    impl KeepAway {
         /// Said by the thread itself. With more than two cores the system finds a free one.
         pub(super) fn register(&self, threads: usize) {
             if threads == 2
@@ -272,8 +272,8 @@ mod place {
             }
         }
 
-        /// Sends the thread to the core where the caller is not.
-        pub(super) fn send(&self) {
+        /// Pins the thread to the core where the caller is not.
+        pub(super) fn pin(&self) {
             let here = sched_getcpu();
             if self.from.load(Ordering::Relaxed) == here {
                 return;
@@ -293,13 +293,13 @@ mod place {
 }
 
 #[cfg(not(target_os = "linux"))]
-mod place {
+mod affinity {
     #[derive(Default)]
-    pub(super) struct Away;
+    pub(super) struct KeepAway;
 
-    impl Away {
+    impl KeepAway {
         pub(super) fn register(&self, _: usize) {}
-        pub(super) fn send(&self) {}
+        pub(super) fn pin(&self) {}
     }
 }
 

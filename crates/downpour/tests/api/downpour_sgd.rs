@@ -61,7 +61,7 @@ fn step(replica: &mut Replica, session: &mut MonitoredSession, worker: &Worker) 
     replica.step(session, &[(&worker.x, x)]).unwrap().read
 }
 
-/// Trains on what the books give, until all is done, or dies after so many steps. What it saw.
+/// Trains on what the ledger gives, until all is done, or dies after so many steps. What it saw.
 fn live(cluster: &LocalCluster, task: usize, dies_after: usize, seen: &[AtomicU64]) {
     let settings = DownpourSgd::new(4, task)
         .fetch_every(2)
@@ -111,10 +111,13 @@ fn whoever_dies_whenever_every_example_of_each_epoch_is_learned_from() {
         });
         let worker = build(3, &DownpourSgd::new(4, 3));
         let mut session = open(&cluster, 3, &worker);
-        let books = worker.shards.books(&session.raw().unwrap()).unwrap();
-        let counts = books.counts();
+        let ledger = worker.shards.ledger(&session.raw().unwrap()).unwrap();
+        let counts = ledger.counts();
         let about = format!("seed {seed}: {deaths:?} {returns:?} {counts:?}");
-        assert!(books.is_over() && books.epochs_done() == EPOCHS, "{about}");
+        assert!(
+            ledger.is_over() && ledger.epochs_done() == EPOCHS,
+            "{about}"
+        );
         let portions = EPOCHS * EXAMPLES / PORTION;
         assert_eq!(counts.completed, portions, "{about}");
         assert_eq!(counts.issued, portions + counts.reissued, "{about}");

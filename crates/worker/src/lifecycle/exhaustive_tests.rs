@@ -15,11 +15,11 @@ impl Parts for Toy {
     type Session = u64;
     /// The session it was compiled for.
     type Graph = u64;
-    type Place = u64;
+    type Rendezvous = u64;
     type Stop = Call;
     type Answer = Call;
 
-    fn place(number: u64) -> u64 {
+    fn rendezvous(number: u64) -> u64 {
         number
     }
 }
@@ -82,7 +82,7 @@ enum CallState {
 }
 
 #[derive(Clone, Default, Hash)]
-struct Place {
+struct Rendezvous {
     aborted: bool,
     has_value: bool,
     waiting: BTreeSet<Call>,
@@ -91,24 +91,24 @@ struct Place {
 #[derive(Clone, Hash)]
 struct Execution {
     call: Call,
-    place: u64,
+    rendezvous: u64,
     kind: Kind,
 }
 
 #[derive(Clone, Hash)]
 struct Cluster {
-    life: Lifecycle<Toy>,
+    machine: Lifecycle<Toy>,
     asks: &'static [Ask],
     /// Which of them are still to come, a bit each.
     left: u32,
     compiling: Option<(&'static str, SessionId, u64)>,
     acts: Vec<Act>,
     executing: BTreeMap<RunId, Execution>,
-    places: BTreeMap<u64, Place>,
+    rendezvous_of: BTreeMap<u64, Rendezvous>,
     calls: BTreeMap<Call, CallState>,
     /// Who was told to stop.
     stopped: BTreeSet<Call>,
-    /// Partial calls that have fed and wait for their value: run, place.
+    /// Partial calls that have fed and wait for their value: run, rendezvous.
     fetching: BTreeMap<Call, (RunId, u64)>,
     fed: u8,
     cleaned: BTreeSet<u64>,
@@ -117,13 +117,13 @@ struct Cluster {
 impl Cluster {
     fn new(asks: &'static [Ask], bounds: Bounds) -> Cluster {
         Cluster {
-            life: Lifecycle::new("w", bounds),
+            machine: Lifecycle::new("w", bounds),
             asks,
             left: (1 << asks.len()) - 1,
             compiling: None,
             acts: Vec::new(),
             executing: BTreeMap::new(),
-            places: BTreeMap::new(),
+            rendezvous_of: BTreeMap::new(),
             calls: BTreeMap::new(),
             stopped: BTreeSet::new(),
             fetching: BTreeMap::new(),
@@ -174,11 +174,13 @@ impl Cluster {
     }
 
     fn tell(&mut self, call: Call, event: Event<'_, Toy>) -> Result<(), String> {
-        for effect in self.life.step(event) {
+        for effect in self.machine.step(event) {
             let act = match effect {
-                Effect::Run { run, place, .. } => Act::Run(run, call, place.unwrap_or(0)),
-                Effect::Continue { run, place } => Act::Continue(run, call, place),
-                Effect::Meet(place) => Act::Meet(call, place),
+                Effect::Run {
+                    run, rendezvous, ..
+                } => Act::Run(run, call, rendezvous.unwrap_or(0)),
+                Effect::Continue { run, rendezvous } => Act::Continue(run, call, rendezvous),
+                Effect::Meet(rendezvous) => Act::Meet(call, rendezvous),
                 Effect::Refuse(_) => Act::Answer(call),
                 Effect::Answer(call, _) => Act::Answer(call),
                 Effect::Stop(call, _) => {
@@ -187,7 +189,7 @@ impl Cluster {
                     }
                     Act::Stop(call)
                 }
-                Effect::Abort(place, _) => Act::Abort(place),
+                Effect::Abort(rendezvous, _) => Act::Abort(rendezvous),
                 Effect::Registered(_) | Effect::FreeSession(_) | Effect::FreeGraph(_) => continue,
             };
             self.acts.push(act);
@@ -213,7 +215,7 @@ impl Cluster {
                 self.tell(nobody, event)
             }
             Ask::Register(handle) => {
-                if let Ok((id, session)) = self.life.session(handle) {
+                if let Ok((id, session)) = self.machine.session(handle) {
                     self.compiling = Some((handle, id, *session));
                 }
                 Ok(())
@@ -261,8 +263,8 @@ impl Cluster {
             .or_else(|| self.acts.iter().find_map(begins));
         self.acts
             .retain(|a| !matches!(a, Act::Continue(_, c, _) | Act::Meet(c, _) if *c == call));
-        for place in self.places.values_mut() {
-            place.waiting.remove(&call);
+        for rendezvous in self.rendezvous_of.values_mut() {
+            rendezvous.waiting.remove(&call);
         }
         let reason = Status::cancelled("hung up");
         match run {
@@ -282,30 +284,37 @@ impl Cluster {
     fn act(&mut self, act: Act) -> Result<(), String> {
         self.acts.retain(|a| *a != act);
         match act {
-            Act::Run(run, call, place) => {
+            Act::Run(run, call, rendezvous) => {
                 let kind = self.kind(call);
-                self.executing.insert(run, Execution { call, place, kind });
-                self.places.entry(place).or_default();
+                self.executing.insert(
+                    run,
+                    Execution {
+                        call,
+                        rendezvous,
+                        kind,
+                    },
+                );
+                self.rendezvous_of.entry(rendezvous).or_default();
                 if matches!(kind, Kind::Partial(_)) && self.calls[&call] == CallState::Open {
-                    self.feed(run, call, place);
+                    self.feed(run, call, rendezvous);
                 }
             }
-            Act::Continue(run, call, place) => self.feed(run, call, place),
-            Act::Meet(call, place) => {
-                let place = self.places.entry(place).or_default();
-                if place.aborted || place.has_value {
-                    place.has_value = false;
+            Act::Continue(run, call, rendezvous) => self.feed(run, call, rendezvous),
+            Act::Meet(call, rendezvous) => {
+                let rendezvous = self.rendezvous_of.entry(rendezvous).or_default();
+                if rendezvous.aborted || rendezvous.has_value {
+                    rendezvous.has_value = false;
                     return self.answer(call);
                 }
-                place.waiting.insert(call);
+                rendezvous.waiting.insert(call);
             }
             Act::Stop(call) => {
                 self.stopped.insert(call);
             }
-            Act::Abort(place) => {
-                let place = self.places.entry(place).or_default();
-                place.aborted = true;
-                for call in std::mem::take(&mut place.waiting) {
+            Act::Abort(rendezvous) => {
+                let rendezvous = self.rendezvous_of.entry(rendezvous).or_default();
+                rendezvous.aborted = true;
+                for call in std::mem::take(&mut rendezvous.waiting) {
                     self.answer(call)?;
                 }
             }
@@ -314,25 +323,25 @@ impl Cluster {
         Ok(())
     }
 
-    fn feed(&mut self, run: RunId, call: Call, place: u64) {
+    fn feed(&mut self, run: RunId, call: Call, rendezvous: u64) {
         self.fed += 1;
-        self.fetching.insert(call, (run, place));
+        self.fetching.insert(call, (run, rendezvous));
     }
 
     fn end(&mut self, run: RunId, well: bool) -> Result<(), String> {
         let Some(execution) = self.executing.remove(&run) else {
             return Err("an unknown execution ended".into());
         };
-        let place = self.places.entry(execution.place).or_default();
-        if well && !place.aborted {
-            match place.waiting.pop_first() {
+        let rendezvous = self.rendezvous_of.entry(execution.rendezvous).or_default();
+        if well && !rendezvous.aborted {
+            match rendezvous.waiting.pop_first() {
                 Some(call) => self.answer(call)?,
-                None => place.has_value = true,
+                None => rendezvous.has_value = true,
             }
         } else if !well {
             // The executor fails whoever waits for values of the step.
-            place.aborted = true;
-            for call in std::mem::take(&mut place.waiting) {
+            rendezvous.aborted = true;
+            for call in std::mem::take(&mut rendezvous.waiting) {
                 self.answer(call)?;
             }
         }
@@ -388,16 +397,19 @@ impl World for Cluster {
                     session,
                     graph,
                 };
-                self.life.step(event);
+                self.machine.step(event);
                 Ok(())
             }
             Happens::Act(act) => self.act(act),
             Happens::End(run, well) => self.end(run, well),
             Happens::Fetched(call) => {
-                let Some((run, place)) = self.fetching.remove(&call) else {
+                let Some((run, rendezvous)) = self.fetching.remove(&call) else {
                     return Ok(());
                 };
-                let failed = self.places.get(&place).is_some_and(|p| p.aborted);
+                let failed = self
+                    .rendezvous_of
+                    .get(&rendezvous)
+                    .is_some_and(|p| p.aborted);
                 if self.kind(call) != Kind::Partial(true) {
                     return self.answer(call);
                 }
@@ -412,35 +424,38 @@ impl World for Cluster {
     }
 
     fn check(&self) -> Result<(), String> {
-        let life = &self.life;
+        let machine = &self.machine;
         let rules = [
-            (life.idle.len() <= life.bounds.idle, "too many idle steps"),
             (
-                life.cleaned.len() <= life.bounds.cleaned,
+                machine.idle.len() <= machine.bounds.idle,
+                "too many idle steps",
+            ),
+            (
+                machine.cleaned.len() <= machine.bounds.cleaned,
                 "too many ended steps",
             ),
             (
-                life.recent.len() <= life.bounds.requests,
+                machine.recent.len() <= machine.bounds.requests,
                 "too many requests",
             ),
         ];
         if let Some((_, rule)) = rules.iter().find(|(holds, _)| !holds) {
             return Err((*rule).to_owned());
         }
-        for (since, id) in &life.idle {
-            let phase = life.steps.get(id).map(|m| m.phase);
+        for (since, id) in &machine.idle {
+            let phase = machine.steps.get(id).map(|m| m.phase);
             if phase != Some(Phase::Early(*since)) && phase != Some(Phase::Left(*since)) {
                 return Err(format!("step {id} counts as idle but is {phase:?}"));
             }
         }
-        for session in life.sessions.values() {
+        for session in machine.sessions.values() {
             if session.graphs.values().any(|g| *g != session.value) {
                 return Err("a session has a graph of another".into());
             }
         }
-        for (id, meeting) in &life.steps {
+        for (id, meeting) in &machine.steps {
             let runs = |r: &RunId| {
-                let run = life.runs.get(r);
+                let run = machine.runs.get(r);
                 run.is_some_and(|run| !matches!(run.phase, RunPhase::Over(_)))
             };
             if !meeting.runs.iter().all(runs) {
@@ -448,7 +463,7 @@ impl World for Cluster {
             }
             let is_idle = match meeting.phase {
                 Phase::Running => false,
-                Phase::Early(since) | Phase::Left(since) => life.idle.get(&since) == Some(id),
+                Phase::Early(since) | Phase::Left(since) => machine.idle.get(&since) == Some(id),
             };
             if is_idle != meeting.runs.is_empty() {
                 return Err(format!(
@@ -456,20 +471,23 @@ impl World for Cluster {
                     meeting.phase, meeting.runs
                 ));
             }
-            if life.cleaned.contains(*id as i64) {
+            if machine.cleaned.contains(*id as i64) {
                 return Err(format!("step {id} is kept although it was cleaned up"));
             }
         }
-        for (id, run) in &life.runs {
+        for (id, run) in &machine.runs {
             let over = matches!(run.phase, RunPhase::Over(_));
             if over == self.has_begun(*id) {
                 return Err(format!("the machine is wrong about {id:?}"));
             }
-            if run.step.is_some_and(|s| !life.steps.contains_key(&s)) {
+            if run.step.is_some_and(|s| !machine.steps.contains_key(&s)) {
                 return Err(format!("the step of {id:?} was forgotten while it ran"));
             }
         }
-        let known = self.executing.keys().all(|run| life.runs.contains_key(run));
+        let known = self
+            .executing
+            .keys()
+            .all(|run| machine.runs.contains_key(run));
         known
             .then_some(())
             .ok_or_else(|| "an execution was forgotten".into())
@@ -479,15 +497,15 @@ impl World for Cluster {
         if let Some((call, state)) = self.calls.iter().find(|(_, s)| **s == CallState::Open) {
             return Err(format!("call {call} is {state:?} in the end"));
         }
-        let life = &self.life;
-        if !life.runs.is_empty() || !self.executing.is_empty() {
+        let machine = &self.machine;
+        if !machine.runs.is_empty() || !self.executing.is_empty() {
             return Err("something runs in the end".into());
         }
-        let kept = life.steps.keys().find(|s| self.cleaned.contains(s));
-        if let Some(step) = kept.filter(|_| life.bounds.cleaned > 1) {
+        let kept = machine.steps.keys().find(|s| self.cleaned.contains(s));
+        if let Some(step) = kept.filter(|_| machine.bounds.cleaned > 1) {
             return Err(format!("step {step} is left in the end"));
         }
-        for session in life.sessions.keys() {
+        for session in machine.sessions.keys() {
             let deletes = |a: &Ask| matches!(a, Ask::Delete(s) if s == session);
             if self.asks.iter().any(deletes) && !self.left().any(deletes) {
                 return Err(format!("session {session} is left in the end"));

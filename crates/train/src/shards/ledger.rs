@@ -1,8 +1,8 @@
 //! The record of who works on what: a pure state machine. A call is an event, what it returns is
-//! what the caller must do; the same books and the same event give the same answer.
+//! what the caller must do; the same ledger and the same event give the same answer.
 //!
-//! Portions are handed out in order, so the books need to name only those that are out and those
-//! that came back undone: all others below `next` are done. They stay as small as the number of workers,
+//! Portions are handed out in order, so the ledger needs to name only those that are out and those
+//! that came back undone: all others below `next` are done. It stays as small as the number of workers,
 //! whatever the size of the data. What must hold is checked over seeded orders of events in `explored.rs`.
 
 use super::portion::{Division, GOLDEN, Portion};
@@ -12,14 +12,14 @@ use std::collections::BTreeSet;
 /// nothing of what it was given before.
 ///
 /// ```
-/// use downpour::train::shards::{Answer, Books, Division, Holder};
-/// let mut books = Books::new(Division::new(100, 10));
+/// use downpour::train::shards::{Answer, Ledger, Division, Holder};
+/// let mut ledger = Ledger::new(Division::new(100, 10));
 /// let before = Holder { worker: 3, life: 1 };
-/// assert!(matches!(books.lease(before), Answer::Work(p) if p.number == 0));
+/// assert!(matches!(ledger.lease(before), Answer::Work(p) if p.number == 0));
 /// // Its next life is given what the last one left behind.
 /// let after = Holder { worker: 3, life: 2 };
-/// assert!(matches!(books.lease(after), Answer::Work(p) if p.number == 0));
-/// assert_eq!(books.counts().reissued, 1);
+/// assert!(matches!(ledger.lease(after), Answer::Work(p) if p.number == 0));
+/// assert_eq!(ledger.counts().reissued, 1);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord)]
 pub struct Holder {
@@ -32,14 +32,14 @@ pub struct Holder {
 /// What a worker that asks for work is told.
 ///
 /// ```
-/// use downpour::train::shards::{Answer, Books, Division, Holder};
+/// use downpour::train::shards::{Answer, Ledger, Division, Holder};
 /// // One portion, once.
-/// let mut books = Books::new(Division::new(10, 10).epochs(1));
+/// let mut ledger = Ledger::new(Division::new(10, 10).epochs(1));
 /// let [a, b] = [1, 2].map(|worker| Holder { worker, life: 0 });
-/// let Answer::Work(portion) = books.lease(a) else { panic!("nothing was handed out") };
-/// assert_eq!(books.lease(b), Answer::Wait);
-/// books.done(a, portion.sequence);
-/// assert_eq!(books.lease(b), Answer::Over);
+/// let Answer::Work(portion) = ledger.lease(a) else { panic!("nothing was handed out") };
+/// assert_eq!(ledger.lease(b), Answer::Wait);
+/// ledger.done(a, portion.sequence);
+/// assert_eq!(ledger.lease(b), Answer::Over);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Answer {
@@ -54,14 +54,14 @@ pub enum Answer {
 /// What became of a portion that a worker says is done.
 ///
 /// ```
-/// use downpour::train::shards::{Answer, Books, Division, Done, Holder};
-/// let mut books = Books::new(Division::new(10, 10).copies(2).epochs(1));
+/// use downpour::train::shards::{Answer, Ledger, Division, Done, Holder};
+/// let mut ledger = Ledger::new(Division::new(10, 10).copies(2).epochs(1));
 /// let [a, b] = [1, 2].map(|worker| Holder { worker, life: 0 });
-/// assert!(matches!(books.lease(a), Answer::Work(_)));
-/// assert!(matches!(books.lease(b), Answer::Work(_)), "a copy");
-/// assert_eq!(books.done(b, 0), Done::First);
-/// assert_eq!(books.done(a, 0), Done::Again);
-/// assert_eq!(books.done(a, 1), Done::Never);
+/// assert!(matches!(ledger.lease(a), Answer::Work(_)));
+/// assert!(matches!(ledger.lease(b), Answer::Work(_)), "a copy");
+/// assert_eq!(ledger.done(b, 0), Done::First);
+/// assert_eq!(ledger.done(a, 0), Done::Again);
+/// assert_eq!(ledger.done(a, 1), Done::Never);
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Done {
@@ -76,13 +76,13 @@ pub enum Done {
 /// What has happened so far.
 ///
 /// ```
-/// use downpour::train::shards::{Books, Division, Holder};
-/// let mut books = Books::new(Division::new(100, 10));
+/// use downpour::train::shards::{Ledger, Division, Holder};
+/// let mut ledger = Ledger::new(Division::new(100, 10));
 /// let [a, b] = [1, 2].map(|worker| Holder { worker, life: 0 });
-/// books.lease(a);
-/// books.expire(a);
-/// books.lease(b);
-/// let counts = books.counts();
+/// ledger.lease(a);
+/// ledger.expire(a);
+/// ledger.lease(b);
+/// let counts = ledger.counts();
 /// assert_eq!((counts.issued, counts.reissued, counts.expired), (2, 1, 1));
 /// ```
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
@@ -113,18 +113,18 @@ pub(super) struct Lease {
 /// Who works on what.
 ///
 /// ```
-/// use downpour::train::shards::{Answer, Books, Division, Holder};
-/// let mut books = Books::new(Division::new(100, 10).epochs(2));
+/// use downpour::train::shards::{Answer, Ledger, Division, Holder};
+/// let mut ledger = Ledger::new(Division::new(100, 10).epochs(2));
 /// let worker = Holder { worker: 0, life: 0 };
 /// let mut seen = 0;
-/// while let Answer::Work(portion) = books.lease(worker) {
+/// while let Answer::Work(portion) = ledger.lease(worker) {
 ///     seen += portion.len();
-///     books.done(worker, portion.sequence);
+///     ledger.done(worker, portion.sequence);
 /// }
-/// assert_eq!((seen, books.epochs_done()), (200, 2));
+/// assert_eq!((seen, ledger.epochs_done()), (200, 2));
 /// ```
 #[derive(Clone, Debug, PartialEq, Eq, Hash)]
-pub struct Books {
+pub struct Ledger {
     pub(super) division: Division,
     /// The first portion that was never handed out.
     pub(super) next: u64,
@@ -135,10 +135,10 @@ pub struct Books {
     pub(super) counts: Counts,
 }
 
-impl Books {
+impl Ledger {
     /// Nothing is handed out yet.
-    pub fn new(division: Division) -> Books {
-        Books {
+    pub fn new(division: Division) -> Ledger {
+        Ledger {
             division,
             next: 0,
             out: Vec::new(),
@@ -303,55 +303,55 @@ mod tests {
 
     #[test]
     fn an_epoch_is_over_when_its_last_portion_is_done() {
-        let mut books = Books::new(Division::new(30, 10));
+        let mut ledger = Ledger::new(Division::new(30, 10));
         for sequence in 0..4 {
-            assert_eq!(number(books.lease(A)), sequence);
+            assert_eq!(number(ledger.lease(A)), sequence);
         }
         for sequence in [3, 0, 2] {
-            assert_eq!(books.done(A, sequence), Done::First);
-            assert_eq!(books.epochs_done(), 0);
+            assert_eq!(ledger.done(A, sequence), Done::First);
+            assert_eq!(ledger.epochs_done(), 0);
         }
-        books.done(A, 1);
-        assert_eq!(books.epochs_done(), 1);
+        ledger.done(A, 1);
+        assert_eq!(ledger.epochs_done(), 1);
     }
 
     #[test]
     fn the_next_epoch_waits_where_epochs_come_in_turn() {
-        let mut books = Books::new(Division::new(20, 10).in_turn());
-        books.lease(A);
-        books.lease(B);
-        assert_eq!(books.lease(A), Answer::Wait);
-        books.done(B, 1);
-        assert_eq!(books.lease(B), Answer::Wait);
-        books.done(A, 0);
-        assert_eq!(number(books.lease(B)), 2);
+        let mut ledger = Ledger::new(Division::new(20, 10).in_turn());
+        ledger.lease(A);
+        ledger.lease(B);
+        assert_eq!(ledger.lease(A), Answer::Wait);
+        ledger.done(B, 1);
+        assert_eq!(ledger.lease(B), Answer::Wait);
+        ledger.done(A, 0);
+        assert_eq!(number(ledger.lease(B)), 2);
     }
 
     #[test]
     fn what_was_lost_comes_first_and_late_work_still_counts() {
-        let mut books = Books::new(Division::new(100, 10));
-        books.lease(A);
-        books.lease(B);
-        books.expire(A);
+        let mut ledger = Ledger::new(Division::new(100, 10));
+        ledger.lease(A);
+        ledger.lease(B);
+        ledger.expire(A);
         // A was slow rather than dead.
-        assert_eq!(books.done(A, 0), Done::First);
-        books.expire(B);
-        assert_eq!(number(books.lease(A)), 1);
-        assert_eq!(books.done(B, 1), Done::First);
-        assert_eq!(books.done(A, 1), Done::Again);
-        assert_eq!(number(books.lease(A)), 2);
+        assert_eq!(ledger.done(A, 0), Done::First);
+        ledger.expire(B);
+        assert_eq!(number(ledger.lease(A)), 1);
+        assert_eq!(ledger.done(B, 1), Done::First);
+        assert_eq!(ledger.done(A, 1), Done::Again);
+        assert_eq!(number(ledger.lease(A)), 2);
     }
 
     #[test]
     fn a_copy_goes_to_another_worker_and_only_when_all_is_out() {
-        let mut books = Books::new(Division::new(20, 10).epochs(1).copies(2));
-        assert_eq!(number(books.lease(A)), 0);
-        assert_eq!(number(books.lease(B)), 1);
-        assert_eq!(number(books.lease(A)), 1);
-        assert_eq!(books.lease(A), Answer::Wait);
-        books.expire(B);
+        let mut ledger = Ledger::new(Division::new(20, 10).epochs(1).copies(2));
+        assert_eq!(number(ledger.lease(A)), 0);
+        assert_eq!(number(ledger.lease(B)), 1);
+        assert_eq!(number(ledger.lease(A)), 1);
+        assert_eq!(ledger.lease(A), Answer::Wait);
+        ledger.expire(B);
         // A holds a copy: it is not lost.
-        assert_eq!(books.counts().expired, 1);
-        assert_eq!(number(books.lease(B)), 0);
+        assert_eq!(ledger.counts().expired, 1);
+        assert_eq!(number(ledger.lease(B)), 0);
     }
 }

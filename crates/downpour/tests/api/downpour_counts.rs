@@ -256,12 +256,12 @@ fn a_lost_parameter_server_takes_books_and_model_back_together() {
         });
         let worker = build(0, 2, 4);
         let mut session = open(&targets[0], 0, &worker, None);
-        let books = worker.shards.books(&session.raw().unwrap()).unwrap();
-        let counts = books.counts();
+        let ledger = worker.shards.ledger(&session.raw().unwrap()).unwrap();
+        let counts = ledger.counts();
         let (table, _) = learned(&worker, &mut session);
         let about = format!("seed {seed}, {save_at} {lose_at}: {losses} {counts:?} {table:?}");
         assert!(losses >= 1, "{about}");
-        assert!(books.is_over() && books.epochs_done() == 4, "{about}");
+        assert!(ledger.is_over() && ledger.epochs_done() == 4, "{about}");
         let portions = 4 * EXAMPLES / PORTION;
         assert_eq!(counts.completed, portions, "{about}");
         assert_eq!(counts.issued, portions + counts.reissued, "{about}");

@@ -1,7 +1,7 @@
-//! What must hold of the books, over seeded orders of everything that can happen to them: workers ask,
-//! finish, fall silent, finish late, are restarted; the books are saved and read again.
+//! What must hold of the ledger, over seeded orders of everything that can happen to them: workers ask,
+//! finish, fall silent, finish late, are restarted; the ledger is saved and read again.
 
-use super::{Answer, Books, Division, Done, Holder, Portion};
+use super::{Answer, Division, Done, Holder, Ledger, Portion};
 use std::collections::BTreeMap;
 
 /// Orders tried for each division.
@@ -22,9 +22,9 @@ impl Draws {
     }
 }
 
-/// The books, and what really happened.
+/// The ledger, and what really happened.
 struct World {
-    books: Books,
+    ledger: Ledger,
     division: Division,
     lives: Vec<u64>,
     /// What workers believe that they hold, also in lives that are over.
@@ -37,7 +37,7 @@ struct World {
 impl World {
     fn new(division: Division) -> World {
         World {
-            books: Books::new(division.clone()),
+            ledger: Ledger::new(division.clone()),
             division,
             lives: vec![0; WORKERS as usize],
             hands: Vec::new(),
@@ -58,12 +58,12 @@ impl World {
         let holder = self.holder(worker);
         match draws.below(10) {
             0..4 => {
-                if let Answer::Work(portion) = self.books.lease(holder) {
+                if let Answer::Work(portion) = self.ledger.lease(holder) {
                     self.hands.push((holder, portion));
                 }
             }
             4..7 => self.finish(draws),
-            7 => self.books.expire(holder),
+            7 => self.ledger.expire(holder),
             8 => {
                 // Restarted: it knows nothing more; what it had sent may still arrive.
                 self.lives[worker] += 1;
@@ -72,10 +72,10 @@ impl World {
                 }
             }
             _ => {
-                self.books.renew(holder);
-                let text = self.books.to_text();
-                let read = Books::from_text(&text, self.division.clone()).unwrap();
-                assert_eq!(read, self.books);
+                self.ledger.renew(holder);
+                let text = self.ledger.to_text();
+                let read = Ledger::from_text(&text, self.division.clone()).unwrap();
+                assert_eq!(read, self.ledger);
             }
         }
     }
@@ -85,9 +85,9 @@ impl World {
             return;
         }
         let (holder, portion) = self.hands.swap_remove(draws.below(self.hands.len()));
-        let leases = self.books.out.len();
-        let done = self.books.done(holder, portion.sequence);
-        self.settled += (leases - self.books.out.len()) as u64;
+        let leases = self.ledger.out.len();
+        let done = self.ledger.done(holder, portion.sequence);
+        self.settled += (leases - self.ledger.out.len()) as u64;
         let times = self.completed.entry(portion.sequence).or_default();
         match done {
             Done::First => *times += 1,
@@ -97,22 +97,27 @@ impl World {
     }
 
     fn check(&self) {
-        let (books, counts) = (&self.books, self.books.counts());
+        let (ledger, counts) = (&self.ledger, self.ledger.counts());
         assert!(self.completed.values().all(|times| *times <= 1));
         let done = self.completed.values().sum::<u64>();
-        let open = (0..books.next).filter(|s| books.is_open(*s)).count() as u64;
-        assert_eq!((counts.completed, done + open), (done, books.next));
+        let open = (0..ledger.next).filter(|s| ledger.is_open(*s)).count() as u64;
+        assert_eq!((counts.completed, done + open), (done, ledger.next));
         // Every time that something was handed out is accounted for, by why and by how it ended.
-        assert_eq!(counts.issued, books.next + counts.reissued + counts.copied);
-        let out = books.out.len() as u64;
+        assert_eq!(counts.issued, ledger.next + counts.reissued + counts.copied);
+        let out = ledger.out.len() as u64;
         assert_eq!(counts.issued, out + counts.expired + self.settled);
-        assert!(books.out.iter().all(|l| !books.back.contains(&l.sequence)));
+        assert!(
+            ledger
+                .out
+                .iter()
+                .all(|l| !ledger.back.contains(&l.sequence))
+        );
         let per_epoch = self.division.per_epoch();
         let is_done = |s: u64| self.completed.get(&s) == Some(&1);
         let epochs = (0..).take_while(|e| (e * per_epoch..(e + 1) * per_epoch).all(is_done));
-        assert_eq!(books.epochs_done(), epochs.count() as u64);
+        assert_eq!(ledger.epochs_done(), epochs.count() as u64);
         if !self.division.overlap {
-            assert!(books.next <= (books.epochs_done() + 1) * per_epoch);
+            assert!(ledger.next <= (ledger.epochs_done() + 1) * per_epoch);
         }
     }
 }
@@ -125,7 +130,7 @@ fn explore(division: &Division) {
             world.check();
         }
         // All workers die but one, which does the rest.
-        (0..WORKERS as usize).for_each(|w| world.books.expire(world.holder(w)));
+        (0..WORKERS as usize).for_each(|w| world.ledger.expire(world.holder(w)));
         world.hands.clear();
         let last = Holder {
             worker: 0,
@@ -133,9 +138,9 @@ fn explore(division: &Division) {
         };
         for _ in 0..EVENTS {
             // Leases of lives that nobody remembers come back when they fall silent.
-            let holders: Vec<Holder> = world.books.holders().map(|(h, _)| h).collect();
-            holders.into_iter().for_each(|h| world.books.expire(h));
-            let Answer::Work(portion) = world.books.lease(last) else {
+            let holders: Vec<Holder> = world.ledger.holders().map(|(h, _)| h).collect();
+            holders.into_iter().for_each(|h| world.ledger.expire(h));
+            let Answer::Work(portion) = world.ledger.lease(last) else {
                 break;
             };
             world.hands.push((last, portion));
@@ -143,10 +148,10 @@ fn explore(division: &Division) {
             world.check();
         }
         if let Some(epochs) = division.epochs {
-            assert!(world.books.is_over(), "seed {seed}");
-            assert_eq!(world.books.epochs_done(), epochs);
+            assert!(world.ledger.is_over(), "seed {seed}");
+            assert_eq!(world.ledger.epochs_done(), epochs);
             assert_eq!(
-                world.books.counts().completed,
+                world.ledger.counts().completed,
                 epochs * division.per_epoch()
             );
         }

@@ -6,7 +6,7 @@ use std::collections::{BTreeMap, BTreeSet, HashMap};
 
 /// The sessions of a task, by their masters.
 #[derive(Default)]
-pub(crate) struct Roll(Mutex<Entries>);
+pub(crate) struct AttendanceList(Mutex<Entries>);
 
 #[derive(Default)]
 struct Entries {
@@ -20,7 +20,7 @@ struct Entries {
 /// Most masters that are remembered: tasks of a cluster, not whatever a request names.
 const MAX_SEEN: usize = 100_000;
 
-/// The roll at one moment.
+/// Who attends at one moment.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Attendance {
     /// Every master that ever opened a session, with the handles of its open ones.
@@ -29,7 +29,7 @@ pub struct Attendance {
     pub changes: u64,
 }
 
-impl Roll {
+impl AttendanceList {
     /// A session was opened. What a former life of its master left behind is over.
     pub(crate) fn enter(&self, handle: &str, master: &str, incarnation: u64) {
         let mut entries = self.0.lock();
@@ -77,21 +77,21 @@ mod tests {
 
     #[test]
     fn masters_come_and_go() {
-        let roll = Roll::default();
-        roll.enter("a", "w0", 1);
-        roll.enter("b", "w0", 1);
-        roll.enter("c", "w1", 5);
-        roll.leave("c");
-        roll.leave("unknown");
+        let attendance = AttendanceList::default();
+        attendance.enter("a", "w0", 1);
+        attendance.enter("b", "w0", 1);
+        attendance.enter("c", "w1", 5);
+        attendance.leave("c");
+        attendance.leave("unknown");
         let handles = |master: &str| {
-            let now = roll.attendance();
+            let now = attendance.attendance();
             let handles: Vec<String> = now.masters[master].iter().cloned().collect();
             handles.join(" ")
         };
         assert_eq!((handles("w0"), handles("w1")), ("a b".into(), "".into()));
-        assert_eq!(roll.attendance().changes, 4);
+        assert_eq!(attendance.attendance().changes, 4);
         // Another life of the same master: the old sessions will never be closed.
-        roll.enter("d", "w0", 2);
+        attendance.enter("d", "w0", 2);
         assert_eq!(handles("w0"), "d");
     }
 }

@@ -9,16 +9,16 @@ use std::thread::JoinHandle;
 use std::time::Duration;
 use tracing::debug;
 
-/// How soon a step is nudged again when the chief is to end.
+/// How soon a step is woken again when the chief is to end.
 const HURRY: Duration = Duration::from_millis(10);
 
 /// A thread that gives a step the words that it waits for, meaningless ones, once it has waited long. Ends when dropped.
-pub(super) struct Nudger {
+pub(super) struct ChiefWaker {
     seen: Arc<Seen>,
     thread: Option<JoinHandle<()>>,
 }
 
-/// What the chief and the thread that nudges it both see.
+/// What the chief and the thread that wakes it both see.
 #[derive(Default)]
 struct Seen {
     /// Odd while the chief waits.
@@ -28,32 +28,32 @@ struct Seen {
     is_over: AtomicBool,
 }
 
-impl Nudger {
-    /// Nudges what waits longer than `after`, or up to twice that, with words enough for `replicas` workers.
+impl ChiefWaker {
+    /// Wakes what waits longer than `after`, or up to twice that, with words enough for `replicas` workers.
     pub(super) fn start(
         session: &Arc<Session>,
         parts: &Arc<Parts>,
         replicas: usize,
         after: Duration,
-    ) -> Result<Nudger> {
+    ) -> Result<ChiefWaker> {
         let (session, parts) = (session.clone(), parts.clone());
-        Nudger::with(after, move || {
+        ChiefWaker::with(after, move || {
             let step = session.step().timeout(after);
-            let step = step.feed(&parts.gate.nudges, vec![-1i64; replicas]);
-            if let Err(why) = step.target(&parts.gate.nudge).run() {
-                // The step that waits fails too, or the next nudge comes through.
+            let step = step.feed(&parts.gate.wake_words, vec![-1i64; replicas]);
+            if let Err(why) = step.target(&parts.gate.wake).run() {
+                // The step that waits fails too, or the next one comes through.
                 debug!(%why, "the chief could not be woken");
             }
         })
     }
 
-    fn with(after: Duration, nudge: impl Fn() + Send + 'static) -> Result<Nudger> {
+    fn with(after: Duration, wake: impl Fn() + Send + 'static) -> Result<ChiefWaker> {
         let seen = Arc::new(Seen::default());
         let shared = seen.clone();
-        let thread = std::thread::Builder::new().name("sync-nudge".to_owned());
-        let thread = thread.spawn(move || shared.watch(after, nudge));
+        let thread = std::thread::Builder::new().name("sync-wake".to_owned());
+        let thread = thread.spawn(move || shared.watch(after, wake));
         let thread = thread.map_err(|e| Status::unavailable(e.to_string()))?;
-        Ok(Nudger {
+        Ok(ChiefWaker {
             seen,
             thread: Some(thread),
         })
@@ -85,7 +85,7 @@ impl Nudger {
     }
 }
 
-impl Drop for Nudger {
+impl Drop for ChiefWaker {
     fn drop(&mut self) {
         self.seen.is_over.store(true, Ordering::Relaxed);
         self.wake();
@@ -97,13 +97,13 @@ impl Drop for Nudger {
 }
 
 impl Seen {
-    fn watch(&self, after: Duration, nudge: impl Fn()) {
+    fn watch(&self, after: Duration, wake: impl Fn()) {
         let mut last = 0;
         while !self.is_over.load(Ordering::Relaxed) {
             let is_hurried = self.is_hurried.load(Ordering::Relaxed);
             let turn = self.turn.load(Ordering::Relaxed);
             if turn % 2 == 1 && (is_hurried || turn == last) {
-                nudge();
+                wake();
             }
             last = turn;
             std::thread::park_timeout(if is_hurried { HURRY } else { after });
@@ -117,29 +117,29 @@ mod tests {
     use std::sync::mpsc::channel;
 
     #[test]
-    fn what_waits_is_nudged_once_it_is_long_and_at_once_when_it_is_to_end() {
-        let (nudged, nudges) = channel();
-        let nudger = Nudger::with(Duration::from_millis(20), move || {
-            let _ = nudged.send(());
+    fn what_waits_is_woken_once_it_is_long_and_at_once_when_it_is_to_end() {
+        let (woken, wakes) = channel();
+        let waker = ChiefWaker::with(Duration::from_millis(20), move || {
+            let _ = woken.send(());
         });
-        let nudger = nudger.unwrap();
+        let waker = waker.unwrap();
         // Waits until it is woken.
-        nudger.during(|| nudges.recv().unwrap());
-        assert!(!nudger.is_hurried());
-        drop(nudger);
+        waker.during(|| wakes.recv().unwrap());
+        assert!(!waker.is_hurried());
+        drop(waker);
 
-        let (nudged, nudges) = channel();
+        let (woken, wakes) = channel();
         let hour = Duration::from_secs(3600);
-        let nudger = Nudger::with(hour, move || {
-            let _ = nudged.send(());
+        let waker = ChiefWaker::with(hour, move || {
+            let _ = woken.send(());
         });
-        let nudger = nudger.unwrap();
-        nudger.hurry();
+        let waker = waker.unwrap();
+        waker.hurry();
         // Also what begins to wait only now, and more than once.
-        nudger.during(|| {
-            nudges.recv().unwrap();
-            nudges.recv().unwrap();
+        waker.during(|| {
+            wakes.recv().unwrap();
+            wakes.recv().unwrap();
         });
-        assert!(nudger.is_hurried());
+        assert!(waker.is_hurried());
     }
 }

@@ -1,8 +1,8 @@
 """TensorBoard (from PyPI) reads what a Rust program writes: through its EventAccumulator, and through its server's HTTP API.
 
-  python board.py --trial target/debug/downpour-trial --work target/board
+  python tensorboard_reads.py --trial target/debug/downpour-trial --work target/tensorboard_reads
 
-Run by a python that has the package `tensorboard` (`cargo xtask board` makes one); TensorFlow is not needed.
+Run by a python that has the package `tensorboard` (`cargo xtask tensorboard` makes one); TensorFlow is not needed.
 """
 import argparse
 import json

@@ -6,18 +6,18 @@ use downpour_build::{Result, Status};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 /// A thread that turns each `A` into a `B`. It ends when this is dropped and its work is done.
-pub(super) struct Line<A, B> {
+pub(super) struct BackgroundQueue<A, B> {
     send: SyncSender<A>,
     receive: Receiver<Result<B>>,
     /// What was posted and not yet taken.
     pending: usize,
 }
 
-impl<A: Send + 'static, B: Send + 'static> Line<A, B> {
+impl<A: Send + 'static, B: Send + 'static> BackgroundQueue<A, B> {
     pub(super) fn start(
         name: &str,
         mut work: impl FnMut(A) -> Result<B> + Send + 'static,
-    ) -> Result<Line<A, B>> {
+    ) -> Result<BackgroundQueue<A, B>> {
         let (send, todo) = sync_channel::<A>(1);
         let (done, receive) = sync_channel(2);
         let thread = std::thread::Builder::new().name(name.to_owned());
@@ -29,7 +29,7 @@ impl<A: Send + 'static, B: Send + 'static> Line<A, B> {
             }
         });
         thread.map_err(|e| Status::unavailable(e.to_string()))?;
-        Ok(Line {
+        Ok(BackgroundQueue {
             send,
             receive,
             pending: 0,
@@ -75,16 +75,16 @@ mod tests {
 
     #[test]
     fn outcomes_come_in_order() {
-        let mut line = Line::start("test", |n: i32| match n {
+        let mut queue = BackgroundQueue::start("test", |n: i32| match n {
             0 => Err(Status::internal("zero")),
             n => Ok(10 / n),
         })
         .unwrap();
-        assert!(line.take().is_err() && line.try_take().is_none());
-        line.post(2).unwrap();
-        line.post(0).unwrap();
-        assert_eq!(line.take().unwrap(), 5);
-        assert_eq!(line.take().unwrap_err().message, "zero");
-        assert!(!line.has_pending());
+        assert!(queue.take().is_err() && queue.try_take().is_none());
+        queue.post(2).unwrap();
+        queue.post(0).unwrap();
+        assert_eq!(queue.take().unwrap(), 5);
+        assert_eq!(queue.take().unwrap_err().message, "zero");
+        assert!(!queue.has_pending());
     }
 }
