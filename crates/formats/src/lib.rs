@@ -31,7 +31,7 @@ pub mod table;
 pub mod tensor_proto;
 mod text_proto;
 
-pub use storage::{LocalStorage, PendingFile, ReadAt, Storage, StorageHandle, StreamFile};
+pub use storage::{Files, LocalStorage, PendingFile, ReadAt, Storage, StorageHandle, StreamFile};
 
 #[cfg(test)]
 mod testing;

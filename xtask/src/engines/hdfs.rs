@@ -21,7 +21,16 @@ pub(super) const ENGINE: Engine = Engine {
     name: "hdfs",
     install: |home| install::maven(ARTIFACTS, home).map(|_| ()),
     start,
-    tests: &[],
+    tests: &[&[
+        "--package",
+        "downpour-stores",
+        "--features",
+        "hdfs,objects,engine-tests",
+        "--test",
+        "hdfs",
+        "--",
+        "--nocapture",
+    ]],
 };
 
 fn start(home: &Path, data: &Path) -> Result<Service> {

@@ -12,7 +12,16 @@ pub(super) const ENGINE: Engine = Engine {
     name: "s3",
     install: |home| install::python(PACKAGES, home).map(|_| ()),
     start,
-    tests: &[],
+    tests: &[&[
+        "--package",
+        "downpour-stores",
+        "--features",
+        "hdfs,objects,engine-tests",
+        "--test",
+        "s3",
+        "--",
+        "--nocapture",
+    ]],
 };
 
 fn start(home: &Path, data: &Path) -> Result<Service> {
