@@ -30,6 +30,8 @@ pub struct Patience {
     pub steady: Duration,
     /// How long one try may take.
     pub attempt: Duration,
+    /// How many tries there are at most.
+    pub tries: u32,
 }
 
 impl Default for Patience {
@@ -39,6 +41,7 @@ impl Default for Patience {
             // A NameNode that restarts reads its image and waits for reports of blocks first.
             steady: Duration::from_secs(120),
             attempt: Duration::from_secs(60),
+            tries: u32::MAX,
         }
     }
 }
@@ -148,7 +151,7 @@ impl Caller {
             // Others that failed at the same moment come back at another one.
             let spread = 0.5 + (RandomState::new().hash_one(tries) % 1024) as f64 / 1024.0;
             let wait = pause.mul_f64(spread);
-            if begin.elapsed() + wait >= limit {
+            if begin.elapsed() + wait >= limit || tries + 1 >= self.patience.tries {
                 let seconds = begin.elapsed().as_secs_f64();
                 let count = match tries + 1 {
                     1 => "one try".to_owned(),
@@ -209,7 +212,7 @@ mod tests {
         Caller::new(Patience {
             first: Duration::from_millis(first),
             steady: Duration::from_millis(steady),
-            attempt: Duration::from_secs(60),
+            ..Patience::default()
         })
     }
 

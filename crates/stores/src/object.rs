@@ -364,11 +364,8 @@ impl Storage for Objects {
     }
 
     fn create_dir(&self, path: &str) -> Result<()> {
-        match self.exists(path)? {
-            true => Err(Status::already_exists(format!("{path}; File exists"))),
-            // It is there as soon as something is in it.
-            false => Ok(()),
-        }
+        // It is there as soon as something is in it; to ask first would cost two requests at every save.
+        key(path).map(|_| ())
     }
 
     fn remove_dir(&self, path: &str) -> Result<()> {

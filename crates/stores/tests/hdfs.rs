@@ -6,7 +6,7 @@ mod common;
 use common::{Fault, LONG, Protocol, Proxy, Subject, latest, save};
 use downpour_formats::event::{EventReader, EventWriter};
 use downpour_formats::record::{Compression, RecordOptions, RecordReader, RecordWriter};
-use downpour_formats::{Storage, StreamFile as _};
+use downpour_formats::Storage;
 use downpour_graph::Code;
 use downpour_stores::{Patience, Stores};
 use downpour_wire::proto;
@@ -28,7 +28,12 @@ fn a_save_broken_off_at_any_call_leaves_a_whole_checkpoint() {
     // Through a proxy the NameNode has another address.
     let subject = Subject {
         proxy: &|| Proxy::to(&name_node, Protocol::Hadoop),
-        faults: &[Fault::Lost, Fault::Unanswered],
+        ways: &[
+            (Fault::Lost, true),
+            (Fault::Unanswered, true),
+            (Fault::Lost, false),
+            (Fault::Unanswered, false),
+        ],
         direct: &Moved {
             url: url.clone(),
             inner: direct,

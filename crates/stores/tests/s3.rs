@@ -6,13 +6,13 @@ mod common;
 use common::{Fault, LONG, Protocol, Proxy, Subject, latest, save};
 use downpour_formats::event::{EventReader, EventWriter};
 use downpour_formats::record::{Compression, RecordOptions, RecordReader, RecordWriter};
-use downpour_formats::{Storage, StreamFile as _};
+use downpour_formats::Storage;
 use downpour_graph::Code;
 use downpour_stores::{Patience, Stores};
 use downpour_wire::proto;
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path;
-use object_store::{ObjectStore as _, ObjectStoreExt as _};
+use object_store::ObjectStoreExt as _;
 use std::time::{Duration, Instant};
 
 /// What nobody may ever read again.
@@ -58,22 +58,33 @@ fn bucket(name: &str) -> String {
 
 #[test]
 fn a_save_broken_off_at_any_request_leaves_a_whole_checkpoint() {
-    let dir = bucket("faults");
     let service = endpoint().strip_prefix("http://").unwrap().to_owned();
     let direct = stores(&endpoint(), LONG);
-    let subject = Subject {
-        proxy: &|| Proxy::to(&service, Protocol::Http),
-        faults: &[Fault::Lost, Fault::Unanswered, Fault::Refused],
-        direct: &direct,
-        through: &|proxy, patience| {
-            Box::new(stores(&format!("http://{}", proxy.address), patience))
-        },
-        dir: &dir,
-        // One of the data files is sent in parts.
-        large: (9 << 20) / 4,
-    };
-    let requests = subject.survive_every_request();
-    println!("a save makes {requests} requests; it survived each of them in every way");
+    let all = [
+        (Fault::Lost, true),
+        (Fault::Unanswered, true),
+        (Fault::Lost, false),
+        (Fault::Unanswered, false),
+        (Fault::Refused, false),
+    ];
+    // Then one of the data files is sent in parts.
+    for (name, large, ways) in [
+        ("faults", 1000, &all[..]),
+        ("parts", (9 << 20) / 4, &all[1..4]),
+    ] {
+        let subject = Subject {
+            proxy: &|| Proxy::to(&service, Protocol::Http),
+            ways,
+            direct: &direct,
+            through: &|proxy, patience| {
+                Box::new(stores(&format!("http://{}", proxy.address), patience))
+            },
+            dir: &bucket(name),
+            large,
+        };
+        let requests = subject.survive_every_request();
+        println!("a save makes {requests} requests; it survived each of them in {} ways", ways.len());
+    }
 }
 
 #[test]

@@ -15,18 +15,18 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
-/// Long enough for a request on a busy machine, short enough to wait for the end of it at every request.
-pub const SHORT: Patience = Patience {
-    first: Duration::from_millis(1500),
-    steady: Duration::from_millis(1500),
-    attempt: Duration::from_millis(1400),
+/// For a client that is to give up soon, on a machine however busy.
+pub(crate) const SHORT: Patience = Patience {
+    tries: 2,
+    ..LONG
 };
 
 /// For runs in which every request is answered in the end.
-pub const LONG: Patience = Patience {
+pub(crate) const LONG: Patience = Patience {
     first: Duration::from_secs(60),
     steady: Duration::from_secs(60),
     attempt: Duration::from_secs(20),
+    tries: u32::MAX,
 };
 
 fn tensors(step: i64, large: usize) -> [(&'static str, Tensor); 2] {
@@ -37,7 +37,7 @@ fn tensors(step: i64, large: usize) -> [(&'static str, Tensor); 2] {
 }
 
 /// Saves as `Saver` does: a part for each of two tasks, joined, listed; then the one before is deleted.
-pub fn save(storage: &dyn Storage, dir: &str, step: i64, large: usize) -> Result<()> {
+pub(crate) fn save(storage: &dyn Storage, dir: &str, step: i64, large: usize) -> Result<()> {
     let prefix = join(dir, &format!("model.ckpt-{step}"));
     let mut parts = Vec::new();
     for (i, (name, tensor)) in tensors(step, large).into_iter().enumerate() {
@@ -66,7 +66,7 @@ pub fn save(storage: &dyn Storage, dir: &str, step: i64, large: usize) -> Result
 }
 
 /// The step of the checkpoint that training would go on from, all of whose values were read and are right.
-pub fn latest(storage: &dyn Storage, dir: &str, large: usize) -> i64 {
+pub(crate) fn latest(storage: &dyn Storage, dir: &str, large: usize) -> i64 {
     let found = latest_complete(storage, dir, "checkpoint").unwrap();
     let prefix = found
         .prefix
@@ -86,7 +86,7 @@ pub fn latest(storage: &dyn Storage, dir: &str, large: usize) -> i64 {
 
 /// What happens to one request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Fault {
+pub(crate) enum Fault {
     /// It does not arrive.
     Lost,
     /// It arrives, its answer does not.
@@ -97,15 +97,15 @@ pub enum Fault {
 
 /// How requests are told apart in a stream of bytes.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Protocol {
+pub(crate) enum Protocol {
     Http,
     /// Hadoop's: a greeting of seven bytes, then frames with their length in front.
     Hadoop,
 }
 
 /// Stands between a client and a service.
-pub struct Proxy {
-    pub address: SocketAddr,
+pub(crate) struct Proxy {
+    pub(crate) address: SocketAddr,
     shared: Arc<Shared>,
 }
 
@@ -122,7 +122,7 @@ struct Shared {
 }
 
 impl Proxy {
-    pub fn to(service: &str, protocol: Protocol) -> Proxy {
+    pub(crate) fn to(service: &str, protocol: Protocol) -> Proxy {
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let proxy = Proxy {
             address: listener.local_addr().unwrap(),
@@ -150,24 +150,24 @@ impl Proxy {
     }
 
     /// Lets a fault happen to the request with this number, counted from now; `is_fatal` ones go on for ever.
-    pub fn plan(&self, number: usize, fault: Fault, is_fatal: bool) {
+    pub(crate) fn plan(&self, number: usize, fault: Fault, is_fatal: bool) {
         *self.shared.fault.lock().unwrap() = Some((number, fault));
         self.shared.is_fatal.store(is_fatal, Ordering::SeqCst);
         self.shared.happened.store(false, Ordering::SeqCst);
         self.shared.count.store(0, Ordering::SeqCst);
     }
 
-    pub fn out(&self, is_out: bool) {
+    pub(crate) fn out(&self, is_out: bool) {
         self.shared.is_out.store(is_out, Ordering::SeqCst);
     }
 
     /// Requests since the last plan.
-    pub fn count(&self) -> usize {
+    pub(crate) fn count(&self) -> usize {
         self.shared.count.load(Ordering::SeqCst)
     }
 
     /// Whether the planned fault has happened.
-    pub fn happened(&self) -> bool {
+    pub(crate) fn happened(&self) -> bool {
         self.shared.happened.load(Ordering::SeqCst)
     }
 }
@@ -293,23 +293,24 @@ fn read_message(stream: &mut TcpStream) -> std::io::Result<Option<Vec<u8>>> {
 }
 
 /// A service behind proxies, and how to reach it.
-pub struct Subject<'a> {
-    pub proxy: &'a (dyn Fn() -> Proxy + Sync),
-    pub faults: &'a [Fault],
-    pub direct: &'a (dyn Storage + Sync),
-    pub through: &'a (dyn Fn(&Proxy, Patience) -> Box<dyn Storage> + Sync),
-    pub dir: &'a str,
+pub(crate) struct Subject<'a> {
+    pub(crate) proxy: &'a (dyn Fn() -> Proxy + Sync),
+    /// What happens to one request, and whether to all after it too.
+    pub(crate) ways: &'a [(Fault, bool)],
+    pub(crate) direct: &'a (dyn Storage + Sync),
+    pub(crate) through: &'a (dyn Fn(&Proxy, Patience) -> Box<dyn Storage> + Sync),
+    pub(crate) dir: &'a str,
     /// Elements of the larger tensor.
-    pub large: usize,
+    pub(crate) large: usize,
 }
 
 /// Saves at once, most of which wait for their patience to end.
-const AT_ONCE: usize = 8;
+const AT_ONCE: usize = 6;
 
 impl Subject<'_> {
     /// Breaks a save off at each of its requests, in each way: what is then found is the checkpoint before or the new
     /// one, whole. Then lets each request fail once: the save succeeds nevertheless. How many requests a save makes.
-    pub fn survive_every_request(&self) -> usize {
+    pub(crate) fn survive_every_request(&self) -> usize {
         let counted = (self.proxy)();
         counted.plan(usize::MAX, Fault::Lost, false);
         let storage = (self.through)(&counted, LONG);
@@ -320,12 +321,8 @@ impl Subject<'_> {
             save(&*storage, &dir, step, self.large).unwrap();
         }
         let requests = counted.count();
-        let fatal = self.faults.iter().filter(|fault| **fault != Fault::Refused);
-        let fatal = fatal.map(|fault| (*fault, true));
-        let once = self.faults.iter().map(|fault| (*fault, false));
-        let ways: Vec<(Fault, bool)> = fatal.chain(once).collect();
         // A client that begins anew makes a few requests more.
-        let cases = (0..requests + 8).flat_map(|n| ways.iter().map(move |way| (n, *way)));
+        let cases = (0..requests + 8).flat_map(|n| self.ways.iter().map(move |way| (n, *way)));
         let cases: Vec<(usize, (Fault, bool))> = cases.collect();
         let next = AtomicUsize::new(0);
         let happened = AtomicUsize::new(0);
@@ -347,7 +344,7 @@ impl Subject<'_> {
         });
         let happened = happened.load(Ordering::SeqCst);
         assert!(
-            happened >= requests * ways.len(),
+            happened >= requests * self.ways.len(),
             "{happened} faults in {requests} requests"
         );
         requests
