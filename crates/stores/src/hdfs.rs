@@ -1,13 +1,15 @@
 //! Files in HDFS, whose name services and mount tables Hadoop's own configuration files describe. A file is written
-//! under a temporary name and renamed, which a NameNode does at once; a file that grows is appended to and synced.
+//! under a temporary name and renamed, which a NameNode does at once; a file that grows is appended to, and closed after
+//! each flush: readers do not see the block that is being written.
 
 use crate::call::{Caller, Failure, Outcome, Patience, runtime, wait};
 use crate::location::Location;
-use crate::read::{RemoteFile, Source, Work};
+use crate::read::{Pieces, RemoteFile, Source, Work};
 use crate::stream::{RemoteStream, Sink};
 use bytes::Bytes;
 use downpour_formats::{PendingFile, ReadAt, Storage, StreamFile};
 use downpour_graph::{Code, Result, Status};
+use futures_util::StreamExt as _;
 use hdfs_native::client::FileStatus;
 use hdfs_native::file::{FileReader, FileWriter};
 use hdfs_native::{Client, ClientBuilder, HdfsError, WriteOptions};
@@ -26,8 +28,14 @@ const GATHERED: usize = 8 << 20;
 const DIRECTORY: u32 = 0o755;
 /// How often a file whose writer was lost is looked after.
 const RECOVERY: Duration = Duration::from_millis(300);
-/// How often a growing file is synced at most.
-const SYNC_PAUSE: Duration = Duration::from_millis(500);
+/// How often a growing file is appended to at most.
+const APPEND_PAUSE: Duration = Duration::from_secs(2);
+/// The client's own repetitions, which only see to it that all NameNodes of a service are tried.
+const FAILOVER: [(&str, &str); 3] = [
+    ("dfs.client.failover.max.attempts", "3"),
+    ("dfs.client.failover.sleep.base.millis", "100"),
+    ("dfs.client.failover.sleep.max.millis", "500"),
+];
 
 /// A name service or mount table.
 #[derive(Debug, Clone)]
@@ -39,7 +47,7 @@ pub(crate) struct Hdfs {
 impl Hdfs {
     pub(crate) fn open(location: &Location, patience: Patience) -> Result<Arc<dyn Storage>> {
         let build = |url: &str| {
-            let builder = ClientBuilder::new().with_url(url);
+            let builder = ClientBuilder::new().with_url(url).with_config(FAILOVER);
             let builder = builder.with_io_runtime(runtime()?.clone());
             builder.build().map_err(|e| failure("", &e).status)
         };
@@ -189,15 +197,14 @@ impl Storage for Hdfs {
     }
 
     fn create_stream(&self, path: &str) -> Result<Box<dyn StreamFile>> {
-        let writer = self.ask(path, |client, at, _| async move {
-            client.create(&at, overwriting()).await
+        self.ask(path, |client, at, _| async move {
+            client.create(&at, overwriting()).await?.close().await
         })?;
         let sink = Appended {
             hdfs: self.clone(),
             path: path.to_owned(),
             at: key(path)?,
             durable: 0,
-            writer: Some(writer),
         };
         let stream = RemoteStream::new(sink, self.caller.clone(), path)?;
         Ok(Box::new(stream))
@@ -212,7 +219,6 @@ impl Storage for Hdfs {
             path: path.to_owned(),
             at: key(path)?,
             durable: there.length as u64,
-            writer: None,
         };
         let stream = RemoteStream::new(sink, self.caller.clone(), path)?;
         Ok(Box::new(stream))
@@ -346,6 +352,24 @@ impl Source for HdfsFile {
                     Err(failure(&path, &e))
                 }
             }
+        })
+    }
+
+    fn stream(&self, range: Range<u64>) -> Work<Pieces> {
+        let (reopen, path) = (self.reopen(), self.path.clone());
+        let reader = self.reader.lock().clone();
+        Box::pin(async move {
+            let is_within = |reader: &FileReader| range.end <= reader.file_length() as u64;
+            let reader = match is_within(&reader) {
+                true => reader,
+                false => reopen.await?,
+            };
+            if !is_within(&reader) {
+                return Err(Status::data_loss(format!("{path}; it became shorter")).into());
+            }
+            let (from, len) = (range.start as usize, (range.end - range.start) as usize);
+            let pieces = reader.read_range_stream(from, len);
+            Ok(Box::pin(pieces.map(move |piece| piece.map_err(|e| failure(&path, &e)))) as Pieces)
         })
     }
 
@@ -499,14 +523,14 @@ impl Drop for HdfsPending {
     }
 }
 
-/// A file that grows. When its writer is lost, what the file then has is compared with what was stored.
+/// A file that grows. What it has before each append is compared with what is known to be stored: an earlier try may
+/// have stored some of the bytes, or all.
 struct Appended {
     hdfs: Hdfs,
     path: String,
     at: String,
     /// Bytes that are known to be stored.
     durable: u64,
-    writer: Option<FileWriter>,
 }
 
 impl fmt::Debug for Appended {
@@ -518,9 +542,6 @@ impl fmt::Debug for Appended {
 impl Appended {
     /// A writer behind what is stored, and how many of the bytes that were to follow are stored too.
     async fn writer(&mut self) -> hdfs_native::Result<(FileWriter, usize)> {
-        if let Some(writer) = self.writer.take() {
-            return Ok((writer, 0));
-        }
         let client = &self.hdfs.client;
         while !client.recover_lease(&self.at).await? {
             tokio::time::sleep(RECOVERY).await;
@@ -541,8 +562,8 @@ impl Appended {
             writer.write_bytes(rest).await?;
             writer.hsync().await?;
         }
+        writer.close().await?;
         self.durable += bytes.len() as u64;
-        self.writer = Some(writer);
         Ok(())
     }
 }
@@ -554,13 +575,6 @@ impl Sink for Appended {
     }
 
     fn pause(&self) -> Duration {
-        SYNC_PAUSE
-    }
-
-    async fn finish(&mut self) {
-        if let Some(mut writer) = self.writer.take() {
-            // Everything is synced: at worst the NameNode closes the file itself, when the lease is over.
-            let _ = writer.close().await;
-        }
+        APPEND_PAUSE
     }
 }

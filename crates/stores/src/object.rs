@@ -8,7 +8,7 @@ mod pending;
 use crate::call::{Caller, Failure, Outcome, Patience};
 use crate::location::{Kind, Location};
 use crate::profile::{self, Environment};
-use crate::read::{RemoteFile, Source, Work};
+use crate::read::{Pieces, RemoteFile, Source, Work};
 use crate::stream::{RemoteStream, Sink};
 use bytes::Bytes;
 use downpour_formats::{PendingFile, ReadAt, Storage, StreamFile};
@@ -20,7 +20,9 @@ use object_store::azure::MicrosoftAzureBuilder;
 use object_store::gcp::GoogleCloudStorageBuilder;
 use object_store::multipart::MultipartStore;
 use object_store::path::Path;
-use object_store::{BackoffConfig, ClientOptions, ObjectStore, ObjectStoreExt as _, RetryConfig};
+use object_store::{
+    BackoffConfig, ClientOptions, GetOptions, ObjectStore, ObjectStoreExt as _, RetryConfig,
+};
 use pending::{ObjectPending, PART, Upload};
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
@@ -416,6 +418,21 @@ impl Source for Object {
         Box::pin(async move {
             let got = objects.bucket.get_range(&at, range).await;
             got.map_err(|e| objects.words.failure(&path, &e))
+        })
+    }
+
+    fn stream(&self, range: std::ops::Range<u64>) -> Work<Pieces> {
+        let (objects, path, at) = (self.objects.clone(), self.path.clone(), self.at.clone());
+        Box::pin(async move {
+            let options = GetOptions::new().with_range(Some(range));
+            let got = objects.bucket.get_opts(&at, options).await;
+            let got = got.map_err(|e| objects.words.failure(&path, &e))?;
+            let words = objects.words.clone();
+            let pieces = got.into_stream();
+            Ok(
+                Box::pin(pieces.map(move |piece| piece.map_err(|e| words.failure(&path, &e))))
+                    as Pieces,
+            )
         })
     }
 

@@ -30,11 +30,6 @@ pub(crate) trait Sink: Send + fmt::Debug + 'static {
         bytes: &Bytes,
     ) -> impl Future<Output = std::result::Result<(), Failure>> + Send;
 
-    /// Leaves the place in order, once no more follows.
-    fn finish(&mut self) -> impl Future<Output = ()> + Send {
-        async {}
-    }
-
     /// How long to wait before more is stored, so that many small flushes become few.
     fn pause(&self) -> Duration;
 }
@@ -182,7 +177,6 @@ async fn keep_storing(shared: Arc<Shared>, sink: impl Sink, caller: Caller, path
             let _ = tokio::time::timeout(pause, pausing).await;
         }
     }
-    sink.lock().await.finish().await;
     shared.state.lock().finished = true;
     shared.ended.notify_one();
 }

@@ -4,9 +4,9 @@
 mod common;
 
 use common::{Fault, LONG, Protocol, Proxy, Subject, latest, save};
+use downpour_formats::Storage;
 use downpour_formats::event::{EventReader, EventWriter};
 use downpour_formats::record::{Compression, RecordOptions, RecordReader, RecordWriter};
-use downpour_formats::Storage;
 use downpour_graph::Code;
 use downpour_stores::{Patience, Stores};
 use downpour_wire::proto;

@@ -4,15 +4,15 @@
 mod common;
 
 use common::{Fault, LONG, Protocol, Proxy, Subject, latest, save};
+use downpour_formats::Storage;
 use downpour_formats::event::{EventReader, EventWriter};
 use downpour_formats::record::{Compression, RecordOptions, RecordReader, RecordWriter};
-use downpour_formats::Storage;
 use downpour_graph::Code;
 use downpour_stores::{Patience, Stores};
 use downpour_wire::proto;
+use object_store::ObjectStoreExt as _;
 use object_store::aws::AmazonS3Builder;
 use object_store::path::Path;
-use object_store::ObjectStoreExt as _;
 use std::time::{Duration, Instant};
 
 /// What nobody may ever read again.
@@ -83,7 +83,10 @@ fn a_save_broken_off_at_any_request_leaves_a_whole_checkpoint() {
             large,
         };
         let requests = subject.survive_every_request();
-        println!("a save makes {requests} requests; it survived each of them in {} ways", ways.len());
+        println!(
+            "a save makes {requests} requests; it survived each of them in {} ways",
+            ways.len()
+        );
     }
 }
 

@@ -16,10 +16,7 @@ use std::sync::{Arc, Mutex};
 use std::time::Duration;
 
 /// For a client that is to give up soon, on a machine however busy.
-pub(crate) const SHORT: Patience = Patience {
-    tries: 2,
-    ..LONG
-};
+pub(crate) const SHORT: Patience = Patience { tries: 2, ..LONG };
 
 /// For runs in which every request is answered in the end.
 pub(crate) const LONG: Patience = Patience {
