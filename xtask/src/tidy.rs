@@ -29,9 +29,10 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("train", &["client", "formats", "coordination"]),
     ("launch", &["cluster"]),
     ("dashboard", &["net", "formats"]),
+    ("stores", &["formats"]),
     (
         "downpour",
-        &["master", "worker", "kernels", "train", "client"],
+        &["master", "worker", "kernels", "train", "client", "stores"],
     ),
     ("cli", &["downpour", "launch", "dashboard"]),
 ];

@@ -70,7 +70,7 @@ impl Show {
     pub(crate) fn run(self) -> Result<()> {
         let mut dirs = self.dirs;
         for dir in &dirs {
-            if !dir.is_dir() {
+            if !dir.is_dir() && !crate::storage::is_url(dir) {
                 bail!("'{}' is no directory", dir.display());
             }
         }

@@ -17,6 +17,7 @@ mod run;
 mod serve;
 mod shell;
 mod stop;
+mod storage;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use downpour_tensor::TensorMemory;
@@ -119,6 +120,7 @@ First steps:
   downpour inspect checkpoint logs       what training left behind";
 
 fn main() -> ExitCode {
+    downpour::install_storages();
     let first = std::env::args_os().nth(1);
     if first.is_some_and(|first| INTERNAL.iter().any(|name| first == *name)) {
         let outcome = Internal::parse().run();

@@ -4,7 +4,7 @@
 use downpour_formats::checkpoint_state::CheckpointState;
 use downpour_formats::event::EventReader;
 use downpour_formats::storage::join;
-use downpour_formats::{LocalStorage, Storage};
+use downpour_formats::{Files as AllFiles, Storage};
 use downpour_wire::proto::Event;
 use serde::Serialize;
 use std::collections::{BTreeMap, BTreeSet};
@@ -35,7 +35,7 @@ pub(crate) struct Checkpoint {
 
 /// What is known of the files.
 pub(crate) struct Files {
-    storage: LocalStorage,
+    storage: AllFiles,
     roots: Vec<String>,
     /// Directory and what it is called.
     dirs: Vec<(String, String)>,
@@ -48,7 +48,7 @@ pub(crate) struct Files {
 impl Files {
     pub(crate) fn new(roots: Vec<String>) -> Files {
         Files {
-            storage: LocalStorage::new(),
+            storage: AllFiles::new(),
             roots: roots.iter().map(|r| plain(r)).collect(),
             dirs: Vec::new(),
             readers: BTreeMap::new(),
@@ -146,6 +146,9 @@ impl Files {
 
 /// A path without what says nothing: `a//b/./` is `a/b`.
 fn plain(path: &str) -> String {
+    if AllFiles::is_remote(path) {
+        return path.trim_end_matches('/').to_owned();
+    }
     let path: std::path::PathBuf = std::path::Path::new(path).components().collect();
     path.to_string_lossy().into_owned()
 }
@@ -195,7 +198,7 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let root = dir.path().to_str().unwrap().to_owned();
         std::fs::create_dir(dir.path().join("eval")).unwrap();
-        let storage = LocalStorage::new();
+        let storage = AllFiles::new();
         let path = join(&root, "eval/events.out.tfevents.1.h");
         let mut writer = EventWriter::create(&storage, &path, 1.0).unwrap();
         let mut files = Files::new(vec![root.clone()]);
@@ -232,7 +235,7 @@ mod tests {
             all_model_checkpoint_timestamps: vec![5.0],
             last_preserved_timestamp: 0.0,
         };
-        let storage = LocalStorage::new();
+        let storage = AllFiles::new();
         state.write(&storage, &train, "checkpoint").unwrap();
         let again = format!("{root}//./train/");
         let mut files = Files::new(vec![train.clone(), again, root, train]);

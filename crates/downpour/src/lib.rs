@@ -32,6 +32,19 @@ pub use ending::{DONE_GRACE, EndConfig, EndReason, WhenDone};
 pub use running::{LocalCluster, RunningServer};
 pub use server::{Server, ServerConfig, ServerError};
 
+/// Makes URLs of HDFS, S3, Google Cloud Storage and Azure paths like any other in this process, if the crate was built
+/// with the feature `stores`. Servers and programs do so themselves; a client that only looks at files calls it first.
+///
+/// ```
+/// downpour::install_storages();
+/// let latest = downpour::train::latest_checkpoint("nosuch://bucket/model");
+/// assert!(latest.unwrap_err().message.contains("scheme 'nosuch' not implemented"));
+/// ```
+pub fn install_storages() {
+    #[cfg(feature = "stores")]
+    downpour_stores::install();
+}
+
 /// The README's programs are tests.
 #[cfg(doctest)]
 #[doc = include_str!("../../../README.md")]

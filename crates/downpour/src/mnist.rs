@@ -4,7 +4,7 @@
 use crate::Draws;
 use downpour_build::{DType, Graph, Operation, Output, Result, Status, Tensor};
 use downpour_client::Session;
-use downpour_formats::LocalStorage;
+use downpour_formats::Files;
 use downpour_formats::record::Compression;
 use downpour_formats::storage::join;
 use downpour_formats::stream::ByteStream;
@@ -281,7 +281,7 @@ impl Classifier {
 
 /// The bytes of a compressed IDX file of this many dimensions.
 fn idx(path: &str, dimensions: u8) -> Result<Vec<u8>> {
-    let storage = LocalStorage::new();
+    let storage = Files::new();
     let mut stream = ByteStream::open(&storage, path, Compression::Gzip, LIMIT)?;
     let data = stream.read_all()?;
     let wrong = || {

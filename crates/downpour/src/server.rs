@@ -4,6 +4,7 @@ use crate::ending::{self, EndConfig, EndReason};
 use crate::machine;
 use crate::report::reporter;
 use downpour_cluster::{ClusterError, ClusterSpec, Transport};
+use downpour_formats::{Files, StorageHandle};
 use downpour_master::{Master, MasterConfig, MasterShell};
 use downpour_net::{Admission, Control, Health, Lanes, Limits, Listener, Methods, Peers};
 use downpour_runtime::{Console, Device, Extensions, Host, MemoryBudget, Registry, Timer};
@@ -158,6 +159,8 @@ impl Server {
             name: machine::host_name(),
             now_ns: machine::now_ns,
         });
+        crate::install_storages();
+        extensions.insert(StorageHandle(Arc::new(Files::new())));
         let clock = tokio::runtime::Handle::current();
         extensions.insert(Timer::new(move |delay, job| {
             clock.spawn(async move {

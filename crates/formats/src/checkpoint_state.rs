@@ -105,6 +105,7 @@ pub fn latest_complete(storage: &dyn Storage, dir: &str, filename: &str) -> Resu
     };
     let state = match CheckpointState::read(storage, dir, filename) {
         Ok(state) => state,
+        Err(status) if is_silence(&status) => return Err(status),
         Err(status) => {
             latest.skipped.push((join(dir, filename), status));
             None
@@ -117,6 +118,7 @@ pub fn latest_complete(storage: &dyn Storage, dir: &str, filename: &str) -> Resu
                 latest.prefix = Some(prefix);
                 return Ok(latest);
             }
+            Err(status) if is_silence(&status) => return Err(status),
             Err(status) => latest.skipped.push((path, status)),
         }
     }
@@ -145,10 +147,20 @@ pub fn latest_complete(storage: &dyn Storage, dir: &str, filename: &str) -> Resu
                 latest.prefix = Some(prefix);
                 return Ok(latest);
             }
+            Err(status) if is_silence(&status) => return Err(status),
             Err(status) => latest.skipped.push((prefix, status)),
         }
     }
     Ok(latest)
+}
+
+/// Whether a storage did not answer. That says nothing about the checkpoint, and passing over it would let training
+/// go on from an older one, or begin anew.
+fn is_silence(status: &Status) -> bool {
+    matches!(
+        status.code,
+        Code::Unavailable | Code::DeadlineExceeded | Code::Unauthenticated
+    )
 }
 
 /// The global step at the end of a prefix (`model.ckpt-100`).

@@ -40,7 +40,7 @@ pub mod tensor_proto;
 mod text_proto;
 
 pub use damage::{DamageKind, Fault};
-pub use storage::{LocalStorage, PendingFile, ReadAt, Storage, StorageHandle, StreamFile};
+pub use storage::{Files, LocalStorage, PendingFile, ReadAt, Storage, StorageHandle, StreamFile};
 
 #[cfg(test)]
 mod testing;

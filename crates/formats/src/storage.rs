@@ -6,9 +6,11 @@
 //! marked the lost pages clean): the file is thrown away and the caller starts anew.
 //! No other file of the project may rename or sync.
 
+mod files;
 mod glob;
 mod local;
 
+pub use files::{Files, install};
 pub use local::LocalStorage;
 
 use bytes::Bytes;
@@ -68,6 +70,12 @@ pub trait PendingFile: Send + fmt::Debug {
 
     /// Seals, gives the file its name (replacing what was there) and makes the name durable.
     fn publish(self: Box<Self>) -> Result<()>;
+
+    /// As [`PendingFile::publish`] where the caller has just seen to it that nothing has the name: storages that
+    /// several machines write to refuse (`ALREADY_EXISTS`) if something has it by now. A local one replaces it.
+    fn publish_new(self: Box<Self>) -> Result<()> {
+        self.publish()
+    }
 }
 
 /// A file that readers may watch while it grows, as event files and TFRecords are written.
@@ -119,7 +127,43 @@ pub trait Storage: Send + Sync + fmt::Debug {
     fn list(&self, dir: &str) -> Result<Vec<String>>;
 
     /// Paths that match a pattern of `*`, `?` and `[…]` (none crosses a `/`), sorted.
-    fn glob(&self, pattern: &str) -> Result<Vec<String>>;
+    fn glob(&self, pattern: &str) -> Result<Vec<String>> {
+        let rooted = pattern.split_once("://");
+        let (mut found, rest) = match (rooted, pattern.strip_prefix('/')) {
+            (Some((scheme, rest)), _) => {
+                let (host, rest) = rest.split_once('/').unwrap_or((rest, ""));
+                (vec![format!("{scheme}://{host}")], rest)
+            }
+            (None, Some(rest)) => (vec!["/".to_owned()], rest),
+            (None, None) => (vec![String::new()], pattern),
+        };
+        let mut is_listed = false;
+        for component in rest.split('/').filter(|c| !c.is_empty()) {
+            is_listed = glob::is_pattern(component);
+            let mut next = Vec::new();
+            for dir in found {
+                if !is_listed {
+                    next.push(join(&dir, component));
+                    continue;
+                }
+                let names = match self.list(&dir) {
+                    // A storage that does not answer is no empty directory.
+                    Err(status) if rooted.is_some() && status.code != Code::NotFound => {
+                        return Err(status);
+                    }
+                    names => names.unwrap_or_default(),
+                };
+                let hits = names.iter().filter(|name| glob::matches(component, name));
+                next.extend(hits.map(|name| join(&dir, name)));
+            }
+            found = next;
+        }
+        // What a listing of a remote storage named is there; a local name may be a link to nothing.
+        if !is_listed || rooted.is_none() {
+            found.retain(|path| matches!(self.exists(path), Ok(true)));
+        }
+        Ok(found)
+    }
 }
 
 /// The file system lent to kernels through their device's extensions.

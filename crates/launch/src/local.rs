@@ -164,15 +164,18 @@ impl Local {
                 source,
             })?;
         }
+        let url = spec.dir.take_if(|dir| is_url(dir));
         let dir = dir::make(spec.dir.as_deref(), &spec.name)?;
-        spec.dir = Some(dir.clone());
+        // What programs write goes to the URL; logs and records stay on this machine.
+        let data = url.unwrap_or_else(|| dir.clone());
+        spec.dir = Some(data.clone());
         let planned = plan::processes(&spec, &cluster, &setup.server)?;
         let state = JobState {
             name: spec.name.clone(),
             phase: JobPhase::Starting,
             started: now,
             ended: None,
-            train_dir: spec.train_dir.as_deref().map(|train| within(train, &dir)),
+            train_dir: spec.train_dir.as_deref().map(|train| within(train, &data)),
             cluster,
             tasks: planned.iter().map(|p| task_state(p, &dir)).collect(),
             happenings: VecDeque::new(),
@@ -412,6 +415,11 @@ fn await_exit(pid: u32) {
     };
     let options = WaitIdOptions::EXITED | WaitIdOptions::NOWAIT;
     while let Err(rustix::io::Errno::INTR) = waitid(WaitId::Pid(pid), options) {}
+}
+
+/// Whether a directory is one of a storage that is reached by URL.
+fn is_url(dir: &Path) -> bool {
+    dir.to_str().is_some_and(|dir| dir.contains("://"))
 }
 
 /// A path with `{dir}` filled in.

@@ -41,7 +41,8 @@ pub struct JobSpec {
     /// Environment of the programs, beside the launcher's own.
     #[serde(default)]
     pub env: BTreeMap<String, String>,
-    /// Where logs go; a new directory below `downpour-runs` if nowhere.
+    /// Where logs go; a new directory below `downpour-runs` if nowhere. Of a URL only what programs write to
+    /// `{dir}` goes there.
     #[serde(default, skip_serializing_if = "Option::is_none")]
     pub dir: Option<PathBuf>,
     /// Where the program keeps checkpoints and event files, for those who look at the job;

@@ -2,7 +2,7 @@
 
 use downpour_build::{Graph, Result, Tensor};
 use downpour_client::RunMetadata;
-use downpour_formats::LocalStorage;
+use downpour_formats::Files;
 use downpour_formats::event::{EventWriter, event_file_name};
 use downpour_formats::storage::join;
 use downpour_formats::summary::{SummaryContent, SummaryValue, encode_summary};
@@ -13,7 +13,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// Writes what TensorBoard shows. Clones write to the same file.
 ///
 /// ```
-/// use downpour_formats::LocalStorage;
+/// use downpour_formats::Files;
 /// use downpour_formats::event::EventReader;
 /// use downpour_train::Events;
 /// # let dir = tempfile::tempdir()?;
@@ -22,7 +22,7 @@ use std::time::{SystemTime, UNIX_EPOCH};
 /// events.scalar(1, "loss", 0.5)?;
 /// events.scalar(2, "loss", 0.25)?;
 /// events.flush()?;
-/// let mut reader = EventReader::open(&LocalStorage::new(), &events.path())?;
+/// let mut reader = EventReader::open(&Files::new(), &events.path())?;
 /// let mut steps = Vec::new();
 /// while let Some(event) = reader.read()? {
 ///     steps.push(event.step);
@@ -39,7 +39,7 @@ pub struct Events {
 impl Events {
     /// Begins a file in a directory, which is made if it is not there.
     pub fn create(dir: &str) -> Result<Events> {
-        let storage = LocalStorage::new();
+        let storage = Files::new();
         crate::saver::make_dirs(&storage, dir)?;
         let now = seconds();
         let unique = format!(".{}", std::process::id());

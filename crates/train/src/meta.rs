@@ -6,7 +6,7 @@ use crate::saver::Saver;
 use downpour_build::{
     Adopted, Graph, Operation, Output, Result, SaveSlice, Shape, Status, Variable,
 };
-use downpour_formats::LocalStorage;
+use downpour_formats::Files;
 use downpour_formats::meta_graph::{
     Collection, MetaGraph as File, QueueRunnerDef, SliceDef, VariableDef,
 };
@@ -129,13 +129,13 @@ impl MetaGraph {
 
     /// Reads a `.meta` file, TensorFlow's or ours.
     pub fn read(path: &str) -> Result<MetaGraph> {
-        let file = File::read(&LocalStorage::new(), path)?;
+        let file = File::read(&Files::new(), path)?;
         Ok(MetaGraph { file })
     }
 
     /// Writes a `.meta` file.
     pub fn write(&self, path: &str) -> Result<()> {
-        self.file.write(&LocalStorage::new(), path)
+        self.file.write(&Files::new(), path)
     }
 
     /// The names of all collections.

@@ -11,7 +11,7 @@ use downpour_client::Session;
 use downpour_formats::checkpoint_state::{CheckpointState, latest_complete};
 use downpour_formats::meta_graph::SaverDef;
 use downpour_formats::storage::{dirname, join};
-use downpour_formats::{LocalStorage, Storage};
+use downpour_formats::{Files, Storage};
 use parking_lot::Mutex;
 use std::collections::BTreeMap;
 use std::sync::Arc;
@@ -130,7 +130,7 @@ impl Saver {
             keep: usize::try_from(def.max_to_keep).unwrap_or(0),
             keep_every: (hours > 0.0 && hours < NEVER_HOURS)
                 .then(|| Duration::from_secs_f64(hours * 3600.0)),
-            storage: Arc::new(LocalStorage::new()),
+            storage: Arc::new(Files::new()),
             kept: Mutex::default(),
             writes_meta: true,
             meta: Mutex::default(),
@@ -361,7 +361,7 @@ impl SaverBuilder {
             restore,
             keep: self.keep,
             keep_every: self.keep_every,
-            storage: Arc::new(LocalStorage::new()),
+            storage: Arc::new(Files::new()),
             kept: Mutex::default(),
             writes_meta: self.writes_meta,
             meta: Mutex::default(),
@@ -478,7 +478,7 @@ fn restore_op(g: &Graph, filename: &Output, shards: &BTreeMap<String, Vec<Variab
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn latest_checkpoint(dir: &str) -> Result<Option<String>> {
-    Ok(latest_complete(&LocalStorage::new(), dir, STATE)?.prefix)
+    Ok(latest_complete(&Files::new(), dir, STATE)?.prefix)
 }
 
 /// The value of a tensor in a checkpoint.
@@ -500,7 +500,7 @@ pub fn latest_checkpoint(dir: &str) -> Result<Option<String>> {
 /// # Ok::<(), Box<dyn std::error::Error>>(())
 /// ```
 pub fn read_checkpoint(path: &str, name: &str) -> Result<Tensor> {
-    let storage = LocalStorage::new();
+    let storage = Files::new();
     let reader = downpour_formats::bundle::BundleReader::open(&storage, path)?;
     reader.read(name)
 }

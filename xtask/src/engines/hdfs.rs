@@ -21,7 +21,26 @@ pub(super) const ENGINE: Engine = Engine {
     name: "hdfs",
     install: |home| install::maven(ARTIFACTS, home).map(|_| ()),
     start,
-    tests: &[],
+    tests: &[
+        &[
+            "--package",
+            "downpour-stores",
+            "--features",
+            "hdfs,objects,engine-tests",
+            "--test",
+            "hdfs",
+            "--",
+            "--nocapture",
+        ],
+        &[
+            "--package",
+            "downpour-cli",
+            "--features",
+            "coordination,stores,engine-tests",
+            "--test",
+            "stores",
+        ],
+    ],
 };
 
 fn start(home: &Path, data: &Path) -> Result<Service> {

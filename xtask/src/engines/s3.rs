@@ -12,7 +12,26 @@ pub(super) const ENGINE: Engine = Engine {
     name: "s3",
     install: |home| install::python(PACKAGES, home).map(|_| ()),
     start,
-    tests: &[],
+    tests: &[
+        &[
+            "--package",
+            "downpour-stores",
+            "--features",
+            "hdfs,objects,engine-tests",
+            "--test",
+            "s3",
+            "--",
+            "--nocapture",
+        ],
+        &[
+            "--package",
+            "downpour-cli",
+            "--features",
+            "coordination,stores,engine-tests",
+            "--test",
+            "stores",
+        ],
+    ],
 };
 
 fn start(home: &Path, data: &Path) -> Result<Service> {

@@ -31,7 +31,8 @@ pub(crate) struct Flags {
     #[arg(long, value_name = "TASK@TIME", value_parser = kill)]
     pub(super) kill: Vec<(TaskName, Duration)>,
 
-    /// Where logs, checkpoints and event files go [default: downpour-runs/DEMO-N]
+    /// Where logs, checkpoints and event files go [default: downpour-runs/DEMO-N]; of hdfs://…, s3://…, gs://… and az://…
+    /// all but the logs
     #[arg(long)]
     pub(super) dir: Option<PathBuf>,
 

@@ -20,7 +20,7 @@ pub(crate) use worker::Worker;
 use crate::dashboard::{Beside, DashboardFlags};
 use crate::run::conduct::{conduct, origin, setup};
 use crate::run::console::{Console, When};
-use anyhow::{Context as _, Result};
+use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
 use downpour_launch::{HappeningKind, JobSpec, JobState, Local, Outcome};
 use flags::Flags;
@@ -75,9 +75,17 @@ struct Show {
 
 impl Show {
     fn run(&self, flags: &Flags) -> Result<ExitCode> {
+        if let Some(dir) = &flags.dir {
+            crate::storage::check(dir)?;
+        }
         let mut setup = setup(flags.kill.clone())?;
         setup.unlogged = Some(progress::MARK.to_owned());
         let kept = data::keep();
+        if kept.is_none() && flags.dir.as_deref().is_some_and(crate::storage::is_url) {
+            bail!(
+                "the images need a place on this machine: set HOME or XDG_CACHE_HOME to a directory that can be written"
+            );
+        }
         let local = Local::prepare(self.spec(flags, kept.as_deref())?, setup)?;
         let state = local.monitor().snapshot();
         if kept.is_none() {
@@ -205,7 +213,7 @@ fn places(state: &JobState, train: &Path, checkpoint: Option<&str>) -> String {
         out +=
             &format!("checkpoint   {prefix}\n             downpour inspect checkpoint {prefix}\n");
     }
-    if train.is_dir() {
+    if downpour_formats::Files::new().is_dir(&train.to_string_lossy()) {
         let train = train.display();
         out += &format!("event files  {train}\n             tensorboard --logdir {train}\n");
     }

@@ -8,7 +8,7 @@ use super::{diff, unreadable, verify};
 use crate::refusal::Found;
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use downpour_formats::LocalStorage;
+use downpour_formats::Files;
 use downpour_formats::bundle::{
     BundleReader, StoredTensor, Survey, index_path, list_v1, restore_v1,
 };
@@ -84,7 +84,7 @@ impl Checkpoint {
         if self.tolerance.is_nan() || self.tolerance < 0.0 {
             bail!("--tolerance is {}; it must be 0 or more", self.tolerance);
         }
-        let storage = LocalStorage::new();
+        let storage = Files::new();
         let opened = Opened::open(&storage, &self.path)?;
         if let Some(other) = &self.diff {
             let other = Opened::open(&storage, other)?;
@@ -253,14 +253,14 @@ pub(super) struct Opened<'a> {
     pub(super) prefix: String,
     pub(super) is_v1: bool,
     notes: Vec<String>,
-    storage: &'a LocalStorage,
+    storage: &'a Files,
     /// Of the second format.
     pub(super) reader: Option<BundleReader<'a>>,
     pub(super) survey: Survey,
 }
 
 impl<'a> Opened<'a> {
-    fn open(storage: &'a LocalStorage, path: &std::path::Path) -> Result<Opened<'a>> {
+    fn open(storage: &'a Files, path: &std::path::Path) -> Result<Opened<'a>> {
         let Located {
             prefix,
             is_v1,

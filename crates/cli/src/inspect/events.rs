@@ -8,7 +8,7 @@ use crate::refusal::Found;
 use anyhow::{Result, anyhow, bail};
 use clap::Args;
 use downpour_formats::event::EventReader;
-use downpour_formats::{LocalStorage, Storage};
+use downpour_formats::{Files, Storage};
 use serde_json::{Value, json};
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
@@ -53,7 +53,7 @@ struct File {
 
 impl Events {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let storage = LocalStorage::new();
+        let storage = Files::new();
         let paths = self.files()?;
         let mut files = Vec::new();
         for path in paths {
@@ -88,6 +88,9 @@ impl Events {
             let text = p.to_str().map(str::to_owned);
             text.ok_or_else(|| anyhow!("'{}' is not UTF-8", p.display()))
         };
+        if let Some(url) = self.path.to_str().filter(|path| Files::is_remote(path)) {
+            return below(url);
+        }
         if !self.path.is_dir() {
             return Ok(vec![text(&self.path)?]);
         }
@@ -187,7 +190,37 @@ fn damage(files: &[File]) -> Result<ExitCode> {
     }
 }
 
-fn read(storage: &LocalStorage, path: String) -> Result<File> {
+/// The event files that a URL means: itself, or those below it.
+fn below(url: &str) -> Result<Vec<String>> {
+    let storage = Files::new();
+    if !storage.is_dir(url) {
+        return Ok(vec![url.to_owned()]);
+    }
+    let mut found = Vec::new();
+    let mut folders = vec![(url.trim_end_matches('/').to_owned(), 0)];
+    while let Some((folder, depth)) = folders.pop() {
+        let names = storage.list(&folder).map_err(|e| unreadable(&folder, &e))?;
+        for name in names {
+            let path = format!("{folder}/{name}");
+            if name.contains("tfevents") {
+                found.push(path);
+            } else if depth < MAX_DEPTH && !name.contains('.') && storage.is_dir(&path) {
+                // What has a dot is a file of a checkpoint.
+                folders.push((path, depth + 1));
+            }
+        }
+        if found.len() > MAX_FILES {
+            bail!("{url} holds more than {MAX_FILES} event files; give a directory further down");
+        }
+    }
+    if found.is_empty() {
+        bail!("{url} holds no event files: none below it has 'tfevents' in its name");
+    }
+    found.sort();
+    Ok(found)
+}
+
+fn read(storage: &Files, path: String) -> Result<File> {
     let wrong = |e: &downpour_graph::Status| unreadable(&path, e);
     let mut reader = EventReader::open(storage, &path).map_err(|e| wrong(&e))?;
     let mut seen = Seen::default();

@@ -6,7 +6,7 @@ use anyhow::{Result, anyhow};
 use downpour_formats::bundle::index_path;
 use downpour_formats::checkpoint_state::{CheckpointState, latest_complete};
 use downpour_formats::storage::{dirname, join};
-use downpour_formats::{LocalStorage, Storage};
+use downpour_formats::{Files, Storage};
 use std::path::Path;
 
 /// A checkpoint to look at.
@@ -23,7 +23,7 @@ pub(super) struct Located {
 const MAX_NAMED: usize = 5;
 
 /// Finds the checkpoint that `path` means.
-pub(super) fn checkpoint(storage: &LocalStorage, path: &Path) -> Result<Located> {
+pub(super) fn checkpoint(storage: &Files, path: &Path) -> Result<Located> {
     let text = path
         .to_str()
         .ok_or_else(|| anyhow!("'{}' is not UTF-8", path.display()))?;
@@ -32,11 +32,13 @@ pub(super) fn checkpoint(storage: &LocalStorage, path: &Path) -> Result<Located>
             "the path is empty; give a checkpoint's prefix or directory"
         ));
     }
-    if path.is_dir() {
+    // A storage that does not answer is told of, rather than what is not found in it.
+    storage.exists(text).map_err(|e| unreadable(text, &e))?;
+    if storage.is_dir(text) {
         return in_directory(storage, text);
     }
     let name = text.rsplit('/').next().unwrap_or(text);
-    if path.is_file() && name == "checkpoint" {
+    if storage.is_file(text) && name == "checkpoint" {
         let dir = match dirname(text) {
             "" => ".",
             dir => dir,
@@ -44,10 +46,10 @@ pub(super) fn checkpoint(storage: &LocalStorage, path: &Path) -> Result<Located>
         return in_directory(storage, dir);
     }
     let prefix = prefix_of(text);
-    if Path::new(&index_path(prefix)).exists() {
+    if storage.is_file(&index_path(prefix)) {
         return Ok(whole(prefix));
     }
-    if path.is_file() {
+    if storage.is_file(text) {
         if prefix != text {
             return Err(anyhow!(
                 "{text} belongs to a checkpoint whose index {} is missing: without it nothing can be read; copy it beside the data",
@@ -95,10 +97,10 @@ fn prefix_of(text: &str) -> &str {
     }
 }
 
-fn in_directory(storage: &LocalStorage, dir: &str) -> Result<Located> {
+fn in_directory(storage: &Files, dir: &str) -> Result<Located> {
     for model in ["variables/variables", "variables"] {
         let prefix = join(dir, model);
-        if Path::new(&index_path(&prefix)).exists() {
+        if storage.is_file(&index_path(&prefix)) {
             return Ok(whole(&prefix));
         }
     }
@@ -131,7 +133,7 @@ fn in_directory(storage: &LocalStorage, dir: &str) -> Result<Located> {
 }
 
 /// What else lies in the directory of a path that does not exist.
-fn neighbours(storage: &LocalStorage, text: &str) -> String {
+fn neighbours(storage: &Files, text: &str) -> String {
     let dir = match dirname(text) {
         "" => ".",
         dir => dir,

@@ -9,7 +9,7 @@ use bytes::Bytes;
 use clap::{Args, ValueEnum};
 use downpour_formats::example::{FeatureValues, Features, parse_example, parse_sequence_example};
 use downpour_formats::record::{Compression, RecordOptions, RecordReader};
-use downpour_formats::{LocalStorage, Storage};
+use downpour_formats::{Files, Storage};
 use downpour_graph::{Code, Status};
 use serde_json::{Map, Value, json};
 use std::collections::BTreeMap;
@@ -93,10 +93,10 @@ struct Seen {
 
 impl Record {
     pub(super) fn run(self) -> Result<ExitCode> {
-        let storage = LocalStorage::new();
+        let storage = Files::new();
         let path = self.path.to_str();
         let path = path.ok_or_else(|| anyhow!("'{}' is not UTF-8", self.path.display()))?;
-        if self.path.is_dir() {
+        if storage.is_dir(path) {
             return Err(anyhow!("{path} is a directory; give a file"));
         }
         let file = storage.open(path).map_err(|e| unreadable(path, &e))?;
@@ -395,7 +395,7 @@ impl Totals {
     }
 
     /// A file without a record is suspicious unless it is empty.
-    fn note_empty(&mut self, path: &str, storage: &LocalStorage) {
+    fn note_empty(&mut self, path: &str, storage: &Files) {
         if storage.size(path).is_ok_and(|n| n > 0) {
             self.note(0, "no record in it, though it is not empty".to_owned());
         }

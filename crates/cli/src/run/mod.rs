@@ -56,7 +56,7 @@ pub(crate) struct Run {
     #[arg(long)]
     name: Option<String>,
 
-    /// Where logs and the summary go [default: downpour-runs/NAME-N]
+    /// Where logs and the summary go [default: downpour-runs/NAME-N]; a URL is what {dir} in the command means, logs stay here
     #[arg(long)]
     dir: Option<PathBuf>,
 
@@ -149,6 +149,9 @@ impl Run {
         if self.print_spec {
             let _ = writeln!(std::io::stdout(), "{}", spec.to_json());
             return Ok(ExitCode::SUCCESS);
+        }
+        if let Some(dir) = &spec.dir {
+            crate::storage::check(dir)?;
         }
         let local = Local::prepare(spec, setup(self.kill)?)?;
         let state = local.monitor().snapshot();

@@ -147,6 +147,6 @@ impl Merge {
         for (number, file) in (0..).zip(&self.files) {
             storage.rename(file, &data_path(destination, number, shards))?;
         }
-        index.publish()
+        index.publish_new()
     }
 }

@@ -127,7 +127,7 @@ impl<'a> BundleWriter<'a> {
         let index = write_index(&*self.storage, &self.prefix, &header(1), &self.entries)?;
         hide_old_index(&*self.storage, &self.prefix)?;
         self.data.publish()?;
-        index.publish()
+        index.publish_new()
     }
 }
 

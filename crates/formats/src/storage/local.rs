@@ -2,7 +2,7 @@
 //! and the order of sync and rename.
 #![allow(clippy::disallowed_methods, reason = "the one place that opens files")]
 
-use super::{PendingFile, ReadAt, Storage, StreamFile, dirname, glob, io_status, join};
+use super::{PendingFile, ReadAt, Storage, StreamFile, dirname, io_status};
 use downpour_graph::{Result, Status};
 use std::collections::hash_map::RandomState;
 use std::fs::{self, File, OpenOptions};
@@ -216,27 +216,6 @@ impl Storage for LocalStorage {
         }
         names.sort();
         Ok(names)
-    }
-
-    fn glob(&self, pattern: &str) -> Result<Vec<String>> {
-        let (mut found, rest) = match pattern.strip_prefix('/') {
-            Some(rest) => (vec!["/".to_owned()], rest),
-            None => (vec![String::new()], pattern),
-        };
-        for component in rest.split('/').filter(|c| !c.is_empty()) {
-            let mut next = Vec::new();
-            for dir in found {
-                if !glob::is_pattern(component) {
-                    next.push(join(&dir, component));
-                } else if let Ok(names) = self.list(&dir) {
-                    let hits = names.iter().filter(|name| glob::matches(component, name));
-                    next.extend(hits.map(|name| join(&dir, name)));
-                }
-            }
-            found = next;
-        }
-        found.retain(|path| matches!(self.exists(path), Ok(true)));
-        Ok(found)
     }
 }
 

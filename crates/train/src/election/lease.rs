@@ -13,7 +13,7 @@
 use super::Election;
 use downpour_build::{Code, Result, Status};
 use downpour_formats::storage::{join, read_bounded};
-use downpour_formats::{LocalStorage, Storage};
+use downpour_formats::{Files, Storage};
 use parking_lot::{Condvar, Mutex};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -96,7 +96,7 @@ impl LeaseElection {
     /// Takes part under a name, in an election held in a directory. A chief that has been silent
     /// for the lease is replaced. All should be given the same.
     pub fn new(dir: &str, name: &str, lease: Duration) -> LeaseElection {
-        LeaseElection::on(Arc::new(LocalStorage::new()), dir, name, lease)
+        LeaseElection::on(Arc::new(Files::new()), dir, name, lease)
     }
 
     /// As [`Self::new`], on another storage.
@@ -167,6 +167,12 @@ impl LeaseElection {
     /// Tries for a term.
     fn stand(&mut self, term: u64) -> Result<bool> {
         self.watched = None;
+        if Files::is_remote(&self.place.dir) {
+            return Err(Status::unimplemented(format!(
+                "{} is no place for an election: directories there cannot be made by one of several only; use a coordinator",
+                self.place.dir
+            )));
+        }
         let start = Instant::now();
         crate::saver::make_dirs(&*self.place.storage, &self.place.dir)?;
         match self.place.storage.create_dir(&self.place.term(term)) {

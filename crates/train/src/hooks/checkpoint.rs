@@ -4,7 +4,7 @@ use super::timer::Timer;
 use super::{Context, Hook, integer};
 use crate::saver::{Saver, in_dir};
 use crate::{Events, Every, global_step};
-use downpour_build::{Graph, Output, Result, Status};
+use downpour_build::{Code, Graph, Output, Result, Status};
 use downpour_client::{Run, Session};
 use std::sync::Arc;
 use std::thread::JoinHandle;
@@ -161,6 +161,19 @@ impl Checkpoints {
         self.saved(session, step, &path)
     }
 
+    /// What a save between two steps came to. A storage that did not answer in time is tried again with the next
+    /// checkpoint: training need not end for it. The first and the last checkpoint are not forgiven.
+    fn forgive(&mut self, saved: Result<bool>) -> Result<bool> {
+        match saved {
+            Err(why) if why.code == Code::DeadlineExceeded => {
+                warn!(%why, "no checkpoint was written; the next one is tried in its time");
+                self.last = None;
+                Ok(false)
+            }
+            saved => saved,
+        }
+    }
+
     fn announce(&mut self, session: &Arc<Session>, step: i64) -> Result<()> {
         let mut all = self.listeners.iter_mut();
         all.try_for_each(|l| l.before_save(session, step))
@@ -216,10 +229,11 @@ impl Hook for Checkpoints {
     }
 
     fn after_run(&mut self, context: &mut Context<'_>) -> Result<()> {
-        if self.writing.as_ref().is_some_and(|(_, w)| w.is_finished())
-            && self.settle(context.session)?
-        {
-            context.request_stop();
+        if self.writing.as_ref().is_some_and(|(_, w)| w.is_finished()) {
+            let settled = self.settle(context.session);
+            if self.forgive(settled)? {
+                context.request_stop();
+            }
         }
         // The fetched count may be that of before the step.
         let step = integer(context.value(self.position)?)? + 1;
@@ -233,7 +247,8 @@ impl Hook for Checkpoints {
         self.timer.happened(step, Instant::now());
         self.last = Some(step);
         if !self.in_background {
-            if self.save(context.session, step)? {
+            let saved = self.save(context.session, step);
+            if self.forgive(saved)? {
                 context.request_stop();
             }
             return Ok(());
@@ -252,7 +267,8 @@ impl Hook for Checkpoints {
     }
 
     fn end(&mut self, session: &Arc<Session>) -> Result<()> {
-        self.settle(session)?;
+        let settled = self.settle(session);
+        self.forgive(settled)?;
         let step = self.now(session)?;
         if self.last != Some(step) {
             self.save(session, step)?;

@@ -8,7 +8,7 @@ use crate::{Every, global_step};
 use downpour_build::{Graph, Output, Result};
 use downpour_client::Run;
 use downpour_formats::storage::join;
-use downpour_formats::{LocalStorage, Storage};
+use downpour_formats::{Files, Storage};
 use std::time::Instant;
 use tracing::info;
 
@@ -71,7 +71,7 @@ impl Profiler {
         let Some(metadata) = context.metadata else {
             return Ok(());
         };
-        let storage = LocalStorage::new();
+        let storage = Files::new();
         crate::saver::make_dirs(&storage, &self.dir)?;
         let path = join(&self.dir, &format!("timeline-{step}.json"));
         info!(path, "writing what step {step} did");

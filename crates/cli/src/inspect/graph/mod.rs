@@ -14,7 +14,7 @@ use anyhow::{Context, Result, anyhow, bail};
 use clap::Args;
 use downpour_formats::event::EventReader;
 use downpour_formats::graph_file::{self, FileGraph, GraphFile};
-use downpour_formats::{LocalStorage, Storage};
+use downpour_formats::{Files, Storage};
 use downpour_graph::{Code, NodeDef};
 use downpour_wire::proto::event::What;
 use scopes::View;
@@ -178,7 +178,7 @@ fn find(path: &Path) -> Result<String> {
         let text = p.to_str().map(str::to_owned);
         text.ok_or_else(|| anyhow!("'{}' is not UTF-8", p.display()))
     };
-    if !path.is_dir() {
+    if !Files::new().is_dir(&text(path)?) {
         return text(path);
     }
     for name in [
@@ -188,16 +188,19 @@ fn find(path: &Path) -> Result<String> {
         "graph.pb",
     ] {
         let file = path.join(name);
-        if file.is_file() {
+        if Files::new().is_file(&text(&file)?) {
             return text(&file);
         }
     }
-    let entries = std::fs::read_dir(path).with_context(|| path.display().to_string())?;
+    let folder = text(path)?;
+    let names = Files::new()
+        .list(&folder)
+        .map_err(|e| unreadable(&folder, &e))?;
     let is_events = |p: &PathBuf| {
         let name = p.file_name().and_then(|name| name.to_str());
         name.is_some_and(|name| name.contains(".tfevents."))
     };
-    let events = entries.filter_map(|entry| Some(entry.ok()?.path()));
+    let events = names.iter().map(|name| path.join(name));
     let events: Vec<PathBuf> = events.filter(is_events).collect();
     match events.is_empty() {
         true => bail!(
@@ -210,7 +213,7 @@ fn find(path: &Path) -> Result<String> {
 
 /// The newest of several event files that holds a graph.
 fn newest(paths: &[PathBuf]) -> Result<String> {
-    let storage = LocalStorage::new();
+    let storage = Files::new();
     let mut paths: Vec<&PathBuf> = paths.iter().collect();
     // Their names begin with the time at which they were made.
     paths.sort_by(|a, b| a.file_name().cmp(&b.file_name()));
@@ -228,7 +231,7 @@ fn newest(paths: &[PathBuf]) -> Result<String> {
 
 /// Reads the graph of a file, whatever kind it is.
 fn load(path: &str) -> Result<(String, GraphFile)> {
-    let storage = LocalStorage::new();
+    let storage = Files::new();
     let file = storage.open(path).map_err(|e| unreadable(path, &e))?;
     let mut head = [0; 12];
     let n = file
@@ -259,7 +262,7 @@ fn is_framed(head: &[u8; 12]) -> bool {
 }
 
 /// The last graph in an event file.
-fn from_events(storage: &LocalStorage, path: &str) -> Result<GraphFile> {
+fn from_events(storage: &Files, path: &str) -> Result<GraphFile> {
     let mut reader = EventReader::open(storage, path).map_err(|e| unreadable(path, &e))?;
     let (mut graph, mut meta) = (None, None);
     loop {
