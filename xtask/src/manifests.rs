@@ -8,8 +8,9 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::path::{Path, PathBuf};
 
-/// Crates that may see protobuf's library: `wire`, which decodes, and `net`, whose gRPC services are made with it.
-const SEES_PROTOBUF: &[&str] = &["downpour-wire", "downpour-net"];
+/// Crates that may see protobuf's library: `wire`, which decodes; `net`, whose gRPC services are made with it; `coordination`,
+/// which speaks etcd's protocol and uses no crate of ours.
+const SEES_PROTOBUF: &[&str] = &["downpour-wire", "downpour-net", "downpour-coordination"];
 
 /// Licences that may be linked, as in deny.toml, which says the same to `cargo deny`.
 const LICENCES: &[&str] = &[

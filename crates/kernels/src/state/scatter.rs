@@ -249,9 +249,9 @@ mod tests {
     use downpour_graph::Result;
     use downpour_tensor::{DType, Tensor};
 
-    fn run(op: &str, by_handle: bool, indices: &[i32], updates: Tensor) -> Result<Vec<f32>> {
+    fn run(op: &str, is_resource: bool, indices: &[i32], updates: Tensor) -> Result<Vec<f32>> {
         let name = format!("Resource{op}");
-        let entry = if by_handle {
+        let entry = if is_resource {
             by_handle("", &name)
         } else {
             by_reference(op, "")
