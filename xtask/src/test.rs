@@ -31,6 +31,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         report.step("examples", || examples::train(&[]));
         report.step("methods", || methods::compare(&["--smoke".to_owned()]));
         report.step("launch", launch::run);
+        report.step("engines", || crate::engines::run(&[]));
         report.step("dashboard", || dashboard::test(&[]));
         report.step("cluster", || cluster::run(&[]));
         report.step("cluster over gRPC", || {
