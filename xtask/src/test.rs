@@ -3,8 +3,8 @@
 
 use crate::process::{build_server, cargo, run_watched, target_dir};
 use crate::{
-    bench, check, cluster, conformance, dashboard, example, examples, fuzz, graphs, inspect,
-    launch, methods, patience, programs, sandblaster, sweep, trial,
+    bench, check, cluster, conformance, dashboard, engines, example, examples, fuzz, graphs,
+    inspect, launch, methods, patience, programs, sandblaster, sweep, trial,
 };
 use anyhow::{Context as _, Result, bail};
 use std::fs::{self, File};
@@ -61,6 +61,7 @@ const BESIDE: &[Step] = &[
 /// What kills, cuts, watches or measures: alone on the machine.
 const ALONE: &[Step] = &[
     ("launch", |_| launch::run()),
+    ("engines", |_| engines::run(&[])),
     ("dashboard", |_| dashboard::test(&[])),
     ("cluster", |_| cluster::run(&[])),
     ("cluster over gRPC", |_| {

@@ -39,6 +39,8 @@ pub(super) const ENGINE: Engine = Engine {
             "coordination,stores,engine-tests",
             "--test",
             "stores",
+            "--",
+            "hdfs",
         ],
     ],
 };

@@ -30,6 +30,9 @@ pub(super) const ENGINE: Engine = Engine {
             "coordination,stores,engine-tests",
             "--test",
             "stores",
+            "--",
+            "--skip",
+            "hdfs",
         ],
     ],
 };

@@ -18,6 +18,7 @@ mod verify;
 use crate::refusal::Found;
 use anyhow::{Result, anyhow};
 use clap::{Args, Subcommand};
+use downpour_formats::Files;
 use downpour_graph::{Code, Status};
 use std::process::ExitCode;
 
@@ -68,6 +69,10 @@ impl Inspect {
 /// with 2.
 fn unreadable(what: &str, status: &Status) -> anyhow::Error {
     let reason = status.message.as_str();
+    if Files::is_remote(what) {
+        // It names the URL itself, without a password that one may hold.
+        return Found(reason.to_owned()).into();
+    }
     match status.code {
         Code::NotFound => anyhow!("{what}: there is no such file; is the path right?"),
         Code::PermissionDenied => {

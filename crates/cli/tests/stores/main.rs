@@ -1,6 +1,6 @@
 //! The program on directories that are URLs: trained there, looked into, through an outage, and refused at once when
-//! wrong. `cargo xtask engines s3 hdfs` starts the services and runs this; what is tested is the one whose environment
-//! is there.
+//! wrong. `cargo xtask engines s3 hdfs` starts the services and runs this, each those tests that
+//! are its own.
 
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
@@ -17,12 +17,13 @@ const PROMPT: Duration = Duration::from_secs(5 + 5);
 /// Ends a program that hangs.
 const PATIENCE: &str = "240";
 
-fn s3() -> Option<String> {
-    std::env::var("DOWNPOUR_TEST_S3").ok()
+fn s3() -> String {
+    std::env::var("DOWNPOUR_TEST_S3")
+        .expect("`cargo xtask engines s3` starts the server and runs this")
 }
 
-fn hdfs() -> Option<String> {
-    std::env::var("DOWNPOUR_TEST_HDFS").ok()
+fn hdfs() -> String {
+    std::env::var("DOWNPOUR_TEST_HDFS").expect("`cargo xtask engines hdfs` starts it and runs this")
 }
 
 /// The program, in a directory of its own, with the credentials of a server at `endpoint`.
@@ -114,16 +115,14 @@ fn train_and_look(endpoint: &str, url: &str) {
 
 #[test]
 fn a_demo_trains_in_an_object_store_and_goes_on_there() {
-    if let Some(endpoint) = s3() {
-        train_and_look(&endpoint, &format!("{}/job", bucket(&endpoint, "demo")));
-    }
+    let endpoint = s3();
+    train_and_look(&endpoint, &format!("{}/job", bucket(&endpoint, "demo")));
 }
 
 #[test]
 fn a_demo_trains_in_hdfs_and_goes_on_there() {
-    if let Some(url) = hdfs() {
-        train_and_look("", &format!("{url}/demo"));
-    }
+    let url = hdfs();
+    train_and_look("", &format!("{url}/demo"));
 }
 
 /// Stands before the server; while it is out, it answers that it cannot.
@@ -186,9 +185,7 @@ impl Outage {
 
 #[test]
 fn training_goes_on_through_an_outage_and_saves_after_it() {
-    let Some(endpoint) = s3() else {
-        return;
-    };
+    let endpoint = s3();
     let seconds = std::env::var("DOWNPOUR_TEST_OUTAGE").map_or(5, |s| s.parse().unwrap());
     bucket(&endpoint, "outage-demo");
     let outage = Outage::before(&endpoint);
@@ -266,9 +263,7 @@ fn training_goes_on_through_an_outage_and_saves_after_it() {
 
 #[test]
 fn a_wrong_directory_is_one_line_at_once_and_credentials_are_in_none() {
-    let Some(endpoint) = s3() else {
-        return;
-    };
+    let endpoint = s3();
     let port = TcpListener::bind("127.0.0.1:0")
         .unwrap()
         .local_addr()
