@@ -51,7 +51,7 @@ pub use memory::{Held, MemoryBudget};
 pub use parallel::{parallel_for, parallel_ranges};
 pub use registry::{Factory, Growth, Registration, Registry};
 pub use rendezvous::{Delivery, Offer, Receiver, RemoteCall, RemoteSource, Rendezvous, Results};
-pub use resource::{Resource, ResourceManager};
+pub use resource::{LastFound, Resource, ResourceManager};
 pub use shortcut::{Around, Finder, Quick, Shortcut};
 pub use step_env::{Siblings, StepEnv};
 pub use timer::Timer;
