@@ -38,10 +38,8 @@ pub use call::{
 pub use cancel::{CancelToken, Cancellation};
 pub use console::{Console, Print, Stream};
 pub use crew::num_threads;
-pub use device::{
-    Device, Extensions, as_own_thread, before_long, on_executor_thread, set_before_long,
-};
-pub use edges::{IncomingEdge, IncomingEdges, OutgoingEdge, PeerWait, Taken};
+pub use device::{Device, Extensions, as_own_thread, on_executor_thread};
+pub use edges::{IncomingEdge, IncomingEdges, PeerSink, PeerWait, Received, TakenEdges};
 pub use history::{STALENESS_FROM, Staleness, StalenessCounts, StalenessFacts};
 pub use host::Host;
 pub use kernel::{
