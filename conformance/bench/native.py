@@ -9,15 +9,18 @@ import os
 import queue
 import shlex
 import signal
+import statistics
 import subprocess
 import sys
 import threading
 import time
 
+import hosts
 import native_models
 import servers
 
 SIDES = ("ours", "theirs")
+HOST_PORTS = {"ours": 2222, "theirs": 2223}  # where tasks listen that have a host of their own
 HERE = os.path.dirname(os.path.abspath(__file__))
 PATIENCE = 240  # seconds for an answer: first steps fill tables of gigabytes
 
@@ -35,10 +38,10 @@ def busy():
 class Task:
     """One process; told and asked by lines."""
 
-    def __init__(self, name, argv, log):
+    def __init__(self, name, argv, log, enter=None):
         self.name = name
         with open(log, "ab") as err:
-            self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True)
+            self.process = subprocess.Popen(argv, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=err, text=True, preexec_fn=enter)
         self.lines = queue.Queue()
         threading.Thread(target=self.read, daemon=True).start()
 
@@ -80,7 +83,11 @@ class Cluster:
 
     def __init__(self, bench, side, row, ps, workers, wait=True):
         self.row, self.is_sync = row, row.startswith("mnist_sync")
-        hosts = ["127.0.0.1:%d" % servers.free_port() for _ in range(ps + workers)]
+        self.hosts = bench.hosts.all if bench.hosts else []
+        if self.hosts:
+            hosts = ["%s:%d" % (host.address, HOST_PORTS[side]) for host in self.hosts[:ps + workers]]
+        else:
+            hosts = ["127.0.0.1:%d" % servers.free_port() for _ in range(ps + workers)]
         spec = {"ps": hosts[:ps], "worker": hosts[ps:]} if ps else {"worker": hosts}
         self.ps, self.workers, self.total_steps = [], [], 0
         self.disturbance = self.worst_disturbance = 0.0
@@ -106,7 +113,9 @@ class Cluster:
             argv = [bench.options.server, "serve", "--job", "ps"] + cluster
         else:
             argv = [bench.options.native, "worker", "--row", self.row] + cluster
-        return Task("%s %s%d" % (side, job, task), argv, os.path.join(bench.options.work, "%s_%s%d.log" % (side, job, task)))
+        log = os.path.join(bench.options.work, "%s_%s%d.log" % (side, job, task))
+        host = self.hosts[task + (len(spec.get("ps", [])) if job == "worker" else 0)] if self.hosts else None
+        return Task("%s %s%d" % (side, job, task), argv, log, host and host.enter)
 
     def cpu(self):
         return {role: sum(t.cpu() for t in tasks) for role, tasks in (("ps", self.ps), ("worker", self.workers))}
@@ -277,7 +286,7 @@ def idle_memory(python_ps):
 
 class Idle:
     """What a task needs to know of its row when there is none."""
-    row = "null_step"
+    row, hosts = "null_step", ()
 
 
 def resident(pid):
@@ -304,3 +313,25 @@ def rows():
         "idle_memory": idle_memory(True),
         "idle_memory_bare": idle_memory(False),
     }
+
+
+def host_rows():
+    """The rows of clusters, each task on a host of its own (hosts.py)."""
+    def row(name):
+        def run(bench):
+            samples, unit, better, extra = rows()[name](bench)
+            if name == "dense_pull_push":
+                extra["stream"] = raw_stream(bench, statistics.median(samples["ours"]))
+            return samples, unit, better, extra
+        return run
+    names = ("null_step", "null_step_100", "null_step_1000", "mnist_async", "mnist_sync", "dense_pull_push", "sparse_rows")
+    return {name + "_hosts": row(name) for name in names}
+
+
+def raw_stream(bench, ours):
+    """What a TCP connection between the row's two hosts carries, and which part of it the row came to."""
+    a, b = bench.hosts.all[:2]
+    seconds = min(1.0, bench.seconds)
+    rates = [hosts.stream(*ends, seconds) / 1e9 for _ in range(bench.rounds) for ends in ((a, b), (b, a))]
+    median = statistics.median(rates)
+    return {"GB/s": round(median, 3), "spread": [round(min(rates), 3), round(max(rates), 3)], "part": round(ours / median, 3)}

@@ -20,13 +20,17 @@ os.environ.setdefault("CUDA_VISIBLE_DEVICES", "-1")
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.dirname(HERE)]
 
+import hosts  # noqa: E402
 import native  # noqa: E402
 import native_models  # noqa: E402
 import servers  # noqa: E402
 
 # design's "first" and "goal", as ratios.
 TARGETS = {"mnist_async": (12, 30), "mnist_sync": (12, 30), "null_step": (15, 40), "null_step_100": (15, 35), "null_step_1000": (15, 35), "dense_pull_push": (2, 4), "sparse_rows": (5, 10),
-           "mlp_local": (1.2, 1.5), "cnn_local": (0.9, 1.2), "start_to_first_step": (30, 50), "idle_memory": (25, 50)}
+           "mlp_local": (1.2, 1.5), "cnn_local": (0.9, 1.2), "start_to_first_step": (30, 50), "idle_memory": (25, 50),
+           # Between hosts there is one aim.
+           "null_step_hosts": (12, 12), "mnist_async_hosts": (10, 10), "mnist_sync_hosts": (10, 10), "sparse_rows_hosts": (4, 4)}
+STREAM = 0.8  # of a raw TCP stream, what dense_pull_push_hosts is to come to
 
 
 class Bench:
@@ -39,6 +43,7 @@ class Bench:
         self.warmup = 2 if options.smoke else 30
         self.python_ps = False  # whether TensorFlow's parameter servers are pythons that join
         self.median = statistics.median
+        self.hosts = None
         os.makedirs(options.work, exist_ok=True)
         self.commands = {"ours": "%s serve --port {port}" % shlex.quote(os.path.abspath(options.server)), "theirs": servers.TF_SERVER}
 
@@ -161,8 +166,12 @@ def show(r):
     cpu = r.get("cpu_ms")
     cpu = " / ".join("%.3g" % sum(cpu[side].values()) for side in native.SIDES) if cpu else ""
     noisy = "  (others took %.0f %% of the machine)" % (100 * r["disturbance"]) if r.get("disturbance", 0) >= 0.1 else ""
+    stream = ""
+    if "stream" in r:
+        stream = "\n%-28s %.2f of a raw TCP stream between the same hosts, %.2f GB/s (%.4g..%.4g); aim %g" % (
+            "", r["stream"]["part"], r["stream"]["GB/s"], *r["stream"]["spread"], STREAM)
     return "%-28s %12.2f %12.2f %-8s %6.2fx  %-11s  %-16s %.4g..%.4g / %.4g..%.4g" % (
-        r["row"], r["ours"], r["theirs"], r["unit"], r["ratio"], goals, cpu, *r["ours_spread"], *r["theirs_spread"]) + noisy
+        r["row"], r["ours"], r["theirs"], r["unit"], r["ratio"], goals, cpu, *r["ours_spread"], *r["theirs_spread"]) + noisy + stream
 
 
 def chosen(patterns, known):
@@ -246,6 +255,7 @@ def main():
     p.add_argument("--counts", metavar="ROW", help="print what a step of a native row (or of all) asks of the system: calls, wake-ups, packets")
     p.add_argument("--built-from", metavar="COMMIT", help="what the binaries were built from, if not from the tree as it is")
     p.add_argument("--page", action="store_true", help="renew the tables of docs/performance.md from what was measured")
+    p.add_argument("--hosts", action="store_true", help="the rows of clusters, each task in a network namespace of its own: nothing shared, TCP over veth")
     p.add_argument("--scaling", metavar="PART", nargs="?", const="all", help="measure how a step's cost grows (workers, variables, size, table) and write docs/scaling.md")
     options = p.parse_args()
     options.server, options.native = os.path.abspath(options.server), os.path.abspath(options.native)
@@ -254,9 +264,12 @@ def main():
     import tensorflow.compat.v1 as tf
     tf.disable_v2_behavior()
     tf.logging.set_verbosity(tf.logging.FATAL)
-    known = rows(options.smoke)
+    known = native.host_rows() if options.hosts else rows(options.smoke)
     names = chosen(options.row, known) or list(known)
     bench = Bench(options)
+    if options.hosts:
+        # One thread so far: what is started on a host enters it between fork and exec.
+        bench.hosts = hosts.Hosts(4)
     note = {"tensorflow": tf.__version__, "machine": machine(options.built_from)}
     if not options.json:
         print("# TensorFlow %s, same run; %s; load %.1f" % (tf.__version__, ", ".join("%s %s" % kv for kv in note["machine"].items()), os.getloadavg()[0]))

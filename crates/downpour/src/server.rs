@@ -202,7 +202,6 @@ impl Server {
             let handler: Weak<Worker> = Arc::downgrade(&worker);
             lanes.handled_by(handler);
             lanes.among(&config.cluster, &config.job, config.task);
-            downpour_runtime::set_before_long(downpour_net::flush_batch);
         }
         let master = Arc::new(Master::new(MasterConfig {
             task: worker.clone(),

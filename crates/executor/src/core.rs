@@ -5,7 +5,8 @@
 
 use crate::blame::{blame, no_value};
 use crate::drive::StepShared;
-use crate::frames::{Frame, Iteration, new_iteration};
+use crate::edges::StepEdges;
+use crate::frames::{Frame, Iteration, new_iteration, renew_iteration};
 use crate::plan::{Kind, Plan, PlanNode};
 use crate::step::Quota;
 use downpour_graph::{Result, Status};
@@ -22,6 +23,7 @@ pub(crate) struct Room {
     pub(crate) outputs: Vec<Option<Value>>,
 }
 
+#[derive(Default)]
 pub(crate) struct Core {
     pub(crate) frames: Vec<Option<Frame>>,
     pub(crate) children: HashMap<(u32, u64, u32), u32>,
@@ -30,6 +32,7 @@ pub(crate) struct Core {
     /// Kernels that run or wait elsewhere.
     pub(crate) outstanding: usize,
     pub(crate) room: Room,
+    pub(crate) edges: StepEdges,
     pub(crate) quota: Quota,
     pub(crate) args: Vec<Option<Tensor>>,
     pub(crate) retvals: Vec<Option<Value>>,
@@ -39,43 +42,53 @@ pub(crate) struct Core {
 }
 
 impl Core {
+    /// That of a new step; memory of an earlier one of the same plan is used again.
     pub(crate) fn new(plan: &Plan, args: Vec<Tensor>, quota: Quota) -> Core {
-        let mut core = Core {
-            frames: Vec::with_capacity(1),
-            children: HashMap::new(),
-            cheap: Vec::with_capacity(plan.roots.len()),
-            costly: VecDeque::new(),
-            outstanding: 0,
-            room: Room::default(),
-            quota,
-            args: args.into_iter().map(Some).collect(),
-            retvals: vec![None; plan.num_retvals],
-            error: None,
-            on_cancel: None,
-        };
-        core.frames.push(Some(Frame {
-            body: 0,
-            id: 0,
-            parent: None,
-            first: 0,
-            iterations: [new_iteration(plan, 0)].into(),
-            last: 0,
-            pending_enters: 0,
-            outstanding_iterations: 1,
-            next_roots: Vec::new(),
-            invariants: Vec::new(),
-            dead_exits: Vec::new(),
-        }));
+        let mut core = plan.used();
+        core.quota = quota;
+        core.args.extend(args.into_iter().map(Some));
+        core.retvals.resize(plan.num_retvals, None);
+        core.edges.reset(plan.receivers.len());
+        match core.root() {
+            Some(root) => renew_iteration(plan, 0, root),
+            None => core.frames = vec![Some(root_frame(plan))],
+        }
         for &root in plan.roots.iter().rev() {
             core.push(plan, root, 0, 0, false, 0);
         }
         core
     }
 
-    pub(crate) fn clear(&mut self) {
-        self.frames.clear();
-        self.children.clear();
-        self.args.clear();
+    /// The state of a step that is over, without its values, for the next one.
+    pub(crate) fn retire(&mut self) -> Core {
+        let mut used = std::mem::take(self);
+        used.frames.truncate(1);
+        if let Some(root) = used.root() {
+            // A step that came to its end has taken all; one that failed has not.
+            for slot in root.slots.iter_mut().filter(|slot| slot.is_some()) {
+                *slot = None;
+            }
+        }
+        used.children.clear();
+        used.args.clear();
+        used.retvals.clear();
+        used.edges.drop_all();
+        Core {
+            cheap: used.cheap,
+            costly: used.costly,
+            room: used.room,
+            edges: used.edges,
+            frames: used.frames,
+            children: used.children,
+            args: used.args,
+            retvals: used.retvals,
+            ..Core::default()
+        }
+    }
+
+    /// The only iteration of the root frame, if that was made.
+    fn root(&mut self) -> Option<&mut Iteration> {
+        self.frames.first_mut()?.as_mut()?.iterations.front_mut()
     }
 
     pub(crate) fn iteration(&mut self, frame: u32, iter: u64) -> &mut Iteration {
@@ -120,6 +133,9 @@ impl Core {
         let node = &plan.nodes[tag.node as usize];
         if node.calls {
             return true;
+        }
+        if matches!(node.kind, Kind::Push { .. } | Kind::Recv(_)) {
+            return false;
         }
         let slots = node.slots as usize..(node.slots + node.num_inputs) as usize;
         let slots = &self.iteration(tag.frame, tag.iter).slots[slots];
@@ -247,7 +263,7 @@ impl Core {
             }
             Kind::Enter { .. } | Kind::Exit | Kind::NextIteration => set(outputs, 0, first()),
             Kind::ControlTrigger => {}
-            Kind::Merge | Kind::Normal | Kind::Send | Kind::Recv(_) => {
+            Kind::Merge | Kind::Normal | Kind::Send | Kind::Push { .. } | Kind::Recv(_) => {
                 return Err(Status::internal(format!(
                     "node {} has no kernel",
                     node.info.name
@@ -296,6 +312,7 @@ impl Core {
         }
         self.cheap.clear();
         self.costly.clear();
+        self.edges.drop_all();
         env.rendezvous.abort(error.clone().as_derived());
         env.cancellation.cancel(error);
     }
@@ -307,9 +324,8 @@ impl Core {
         if let Some(reason) = env.cancellation.reason() {
             return Err(reason);
         }
-        let retvals = std::mem::take(&mut self.retvals);
-        retvals
-            .into_iter()
+        self.retvals
+            .drain(..)
             .enumerate()
             .map(|(i, value)| match value {
                 Some(Value::Tensor(tensor)) => Ok(tensor),
@@ -323,6 +339,22 @@ impl Core {
                 None => Err(no_value(i, plan, env)),
             })
             .collect()
+    }
+}
+
+fn root_frame(plan: &Plan) -> Frame {
+    Frame {
+        body: 0,
+        id: 0,
+        parent: None,
+        first: 0,
+        iterations: [new_iteration(plan, 0)].into(),
+        last: 0,
+        pending_enters: 0,
+        outstanding_iterations: 1,
+        next_roots: Vec::new(),
+        invariants: Vec::new(),
+        dead_exits: Vec::new(),
     }
 }
 

@@ -17,12 +17,11 @@ use crate::plan::{Kind, Plan, PlanNode};
 use crate::run_kernel::{record, run_kernel};
 use crate::step::{Quota, current_pace};
 use crate::work::{BRIEF_BYTES, LONG_BYTES, WAKE_BYTES, taking};
-use downpour_graph::{EdgeId, Result, Status};
+use downpour_graph::{Result, Status};
 use downpour_runtime::{
-    AsyncOp, Built, NodeInfo, OpRun, Outputs, Pace, Results, RunningStep, StepEnv, Taken, Value,
-    before_long,
+    AsyncOp, Built, NodeInfo, OpRun, Outputs, Pace, Received, Results, RunningStep, StepEnv, Value,
 };
-use downpour_tensor::account;
+use downpour_tensor::{Tensor, account};
 use parking_lot::Mutex;
 use smallvec::smallvec;
 use std::collections::VecDeque;
@@ -35,8 +34,11 @@ struct Completion {
     outcome: Result<Outputs>,
 }
 
+#[derive(Default)]
 struct Inbox {
     completions: Vec<Completion>,
+    /// What came along numbered edges.
+    received: Vec<Received>,
     driving: bool,
 }
 
@@ -61,12 +63,15 @@ impl RunningStep for StepShared {
     }
 
     fn complete(self: Arc<Self>, run: OpRun, outcome: Result<Outputs>) {
-        self.hand_in([Completion { tag: run, outcome }]);
+        let completion = Completion { tag: run, outcome };
+        self.hand_in(|inbox| inbox.completions.push(completion));
     }
 
-    fn complete_all(self: Arc<Self>, runs: Vec<(OpRun, Result<Outputs>)>) {
-        let completed = |(tag, outcome)| Completion { tag, outcome };
-        self.hand_in(runs.into_iter().map(completed));
+    fn receive(self: Arc<Self>, mut values: Vec<Received>) {
+        self.hand_in(|inbox| match inbox.received.is_empty() {
+            true => inbox.received = values,
+            false => inbox.received.append(&mut values),
+        });
     }
 }
 
@@ -87,8 +92,8 @@ impl StepShared {
             plan,
             env,
             inbox: Mutex::new(Inbox {
-                completions: Vec::new(),
                 driving: true,
+                ..Inbox::default()
             }),
             core: Mutex::new(core),
             done: Mutex::new(Some(done)),
@@ -104,10 +109,10 @@ impl StepShared {
     }
 
     /// Hands in outcomes from outside the driving thread, and drives on if nobody does.
-    fn hand_in(self: Arc<Self>, completions: impl IntoIterator<Item = Completion>) {
+    fn hand_in(self: Arc<Self>, add: impl FnOnce(&mut Inbox)) {
         {
             let mut inbox = self.inbox.lock();
-            inbox.completions.extend(completions);
+            add(&mut inbox);
             if inbox.driving {
                 return;
             }
@@ -142,18 +147,28 @@ impl StepShared {
                 let device = self.env.device.clone();
                 return device.spawn(move || self.drive_batched());
             }
-            let completions = {
+            let (completions, received) = {
                 let mut inbox = self.inbox.lock();
-                if inbox.completions.is_empty() {
+                if inbox.completions.is_empty() && inbox.received.is_empty() {
                     inbox.driving = false;
                     break;
                 }
-                std::mem::take(&mut inbox.completions)
+                let inbox = &mut *inbox;
+                (
+                    std::mem::take(&mut inbox.completions),
+                    std::mem::take(&mut inbox.received),
+                )
             };
+            core.outstanding -= received.len();
+            for value in received {
+                self.received(&mut core, value);
+            }
             for mut c in completions {
                 core.outstanding -= 1;
-                if let Ok(outputs) = &c.outcome {
-                    self.note_received(&c.tag, outputs);
+                if let Ok(outputs) = &c.outcome
+                    && let Some(Some(Value::Tensor(value))) = outputs.first()
+                {
+                    self.note_received(&c.tag, value);
                 }
                 let outcome = c.outcome.as_mut().map_err(|e| e.clone());
                 core.finish(&self, c.tag, outcome.map(|outputs| &mut outputs[..]));
@@ -168,8 +183,9 @@ impl StepShared {
         let outcome = core.outcome(&self.plan, &self.env);
         // Values of the step are dropped before the caller hears of its end, so that it finds
         // variables without snapshots held by a step that is over.
-        core.clear();
+        let used = core.retire();
         drop(core);
+        self.plan.keep(used);
         drop(working);
         let done = self.done.lock().take();
         if let Some(done) = done {
@@ -179,16 +195,24 @@ impl StepShared {
 
     fn run_ready(self: &Arc<Self>, core: &mut Core) -> Pause {
         loop {
+            if core.cheap.is_empty() {
+                self.send_all(core);
+                if self.take_wanted(core) {
+                    continue;
+                }
+            }
             if core.quota.polite {
                 let next = core.cheap.last().or_else(|| core.costly.front());
                 let heavy = next
                     .copied()
                     .is_some_and(|tag| core.is_heavy(&self.plan, &tag, BRIEF_BYTES));
                 if heavy {
+                    self.send_all(core);
                     return Pause::TooLong;
                 }
             }
             if core.quota.nodes == 0 && !(core.cheap.is_empty() && core.costly.is_empty()) {
+                self.send_all(core);
                 return Pause::TooLong;
             }
             core.quota.nodes = core.quota.nodes.saturating_sub(1);
@@ -266,7 +290,7 @@ impl StepShared {
         let node = &self.plan.nodes[tag.node as usize];
         let mut room = std::mem::take(&mut core.room);
         room.outputs.resize_with(node.num_outputs as usize, || None);
-        if tag.dead && node.kind != Kind::Send {
+        if tag.dead && !node.kind.sends() {
             core.drop_inputs(node, &tag);
             core.propagate(self, tag, &mut room.outputs);
         } else if let Some(outcome) = self.run_node(core, node, &tag, &mut room) {
@@ -278,40 +302,12 @@ impl StepShared {
     }
 
     /// Notes what came along an edge, if somebody wants to know.
-    fn note_received(&self, run: &OpRun, outputs: &[Option<Value>]) {
+    pub(crate) fn note_received(&self, run: &OpRun, value: &Tensor) {
         if let (Some(from), Some(remote)) = (self.log_from, &self.env.remote)
             && let Kind::Recv(edge) = self.plan.nodes[run.node as usize].kind
-            && let (Some(edge), [Some(Value::Tensor(value))]) = (self.plan.edges.get(edge), outputs)
+            && let Some(edge) = self.plan.edges.get(edge)
         {
             remote.log(&self.env, &edge.key, value, from);
-        }
-    }
-
-    /// Takes the value of an edge; `None` if it has yet to come.
-    fn receive(
-        self: &Arc<Self>,
-        core: &mut Core,
-        edge: EdgeId,
-        tag: &OpRun,
-        room: &mut Room,
-    ) -> Option<Result<()>> {
-        let node = &self.plan.nodes[tag.node as usize];
-        if let Some(trace) = &self.env_of(node).trace {
-            record(trace, &node.info, tag.scheduled_ns, trace.now(), &[]);
-        }
-        match self.env.rendezvous.take_edge(edge, &self.env, self, *tag) {
-            Taken::Value(mut outputs) => {
-                self.note_received(tag, &outputs);
-                if let Some(slot) = room.outputs.first_mut() {
-                    *slot = outputs.pop().flatten();
-                }
-                Some(Ok(()))
-            }
-            Taken::Later => {
-                core.outstanding += 1;
-                None
-            }
-            Taken::Failed(e) => Some(Err(e)),
         }
     }
 
@@ -327,7 +323,11 @@ impl StepShared {
             return Some(core.merge(node, tag, &mut room.outputs));
         }
         if let Kind::Recv(edge) = node.kind {
-            return self.receive(core, edge, tag, room);
+            if let Some(trace) = &self.env_of(node).trace {
+                record(trace, &node.info, tag.scheduled_ns, trace.now(), &[]);
+            }
+            core.edges.want(edge, *tag);
+            return None;
         }
         if tag.dead {
             // Only `_Send` gets here: it tells the other side.
@@ -335,6 +335,11 @@ impl StepShared {
             room.inputs.push(None);
         } else if let Err(e) = core.take_inputs(node, tag, self.env.step_id, &mut room.inputs) {
             return Some(Err(e));
+        }
+        if let Kind::Push { to, edge } = node.kind {
+            let value = room.inputs.pop().flatten();
+            self.push(core, (to, edge), tag, value);
+            return Some(Ok(()));
         }
         match &node.kernel {
             None => Some(core.control_op(node, &mut room.inputs, &mut room.outputs)),
@@ -346,7 +351,10 @@ impl StepShared {
                     (false, growth) => growth.is_some() && work >= LONG_BYTES,
                 };
                 if long {
-                    before_long();
+                    self.send_all(core);
+                    if let Some(remote) = &self.env.remote {
+                        remote.flush_batch();
+                    }
                 }
                 let frame_iter = core.frame_iter(tag);
                 let values = (&mut room.inputs[..], &mut room.outputs[..]);

@@ -328,6 +328,16 @@ impl Core {
     }
 }
 
+/// Makes an iteration that is over as [`new_iteration`] would; its slots are empty.
+pub(crate) fn renew_iteration(plan: &Plan, body: u32, iteration: &mut Iteration) {
+    let frame = &plan.frames.frames[body as usize];
+    iteration.pending.clear();
+    iteration
+        .pending
+        .extend(frame.pending.iter().map(|&p| (p, 0)));
+    (iteration.outstanding_ops, iteration.outstanding_frames) = (0, 0);
+}
+
 pub(crate) fn new_iteration(plan: &Plan, body: u32) -> Iteration {
     let frame = &plan.frames.frames[body as usize];
     Iteration {

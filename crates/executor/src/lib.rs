@@ -8,6 +8,7 @@
 mod blame;
 mod core;
 mod drive;
+mod edges;
 mod fold;
 mod frame_table;
 mod frames;
@@ -18,6 +19,8 @@ mod run_kernel;
 #[cfg(test)]
 mod scripts;
 mod step;
+#[cfg(test)]
+mod testing;
 mod work;
 
 pub use functions::SessionFunctions;

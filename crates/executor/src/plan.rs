@@ -2,6 +2,7 @@
 //! `_Retval`) to dense arrays with kernel objects. Everything a step needs that does not change
 //! from step to step is here.
 
+use crate::core::Core;
 use crate::frame_table::FrameTable;
 use crate::step::Step;
 use downpour_graph::{
@@ -15,6 +16,9 @@ use downpour_tensor::{DType, Tensor};
 use parking_lot::Mutex;
 use std::collections::{HashMap, HashSet};
 use std::sync::Arc;
+
+/// States that a plan keeps for its next steps: as many as are under way at once where several clients share a plan.
+const MOST_SPARE: usize = 4;
 
 /// Kernels of stateful nodes, by node name, for the life of a session: two plans that contain
 /// the same random op or queue share its state.
@@ -69,8 +73,20 @@ pub(crate) enum Kind {
     ControlTrigger,
     /// Runs even when its input is dead, to tell the receiver so.
     Send,
+    /// Pushes its input along a numbered edge to one of the plan's receivers.
+    Push {
+        to: u32,
+        edge: EdgeId,
+    },
     /// Takes what another task pushes along a numbered edge.
     Recv(EdgeId),
+}
+
+impl Kind {
+    /// Whether it tells another task of a dead input.
+    pub(crate) fn sends(self) -> bool {
+        matches!(self, Kind::Send | Kind::Push { .. })
+    }
 }
 
 pub(crate) struct PlanNode {
@@ -121,6 +137,10 @@ pub struct Plan {
     pub(crate) roots: Vec<u32>,
     /// The numbered edges by which values come from other tasks.
     pub(crate) edges: Arc<IncomingEdges>,
+    /// The tasks to which values go along numbered edges.
+    pub(crate) receivers: Vec<String>,
+    /// States of steps that are over: the next steps need no memory of their own.
+    spare: Mutex<Vec<Core>>,
     pub(crate) num_args: usize,
     pub(crate) num_retvals: usize,
     retval_names: Vec<String>,
@@ -155,6 +175,19 @@ impl Plan {
         self.retval_names.get(i).map_or("", String::as_str)
     }
 
+    /// The state of a step that is over, or a new one.
+    pub(crate) fn used(&self) -> Core {
+        self.spare.lock().pop().unwrap_or_default()
+    }
+
+    /// Keeps the state of a step that is over for the next.
+    pub(crate) fn keep(&self, used: Core) {
+        let mut spare = self.spare.lock();
+        if spare.len() < MOST_SPARE {
+            spare.push(used);
+        }
+    }
+
     /// Number of nodes left after folding.
     pub fn len(&self) -> usize {
         self.nodes.len()
@@ -176,8 +209,9 @@ impl Plan {
         let refs = reference_edges(graph);
         let (mut num_args, mut num_retvals) = (0, 0);
         let mut retval_names = Vec::new();
+        let mut receivers = Vec::new();
         for (id, node) in graph.nodes() {
-            let kind = kind_of(node, id, &frames)?;
+            let kind = kind_of(node, id, &frames, &mut receivers)?;
             match kind {
                 Kind::Arg(i) => num_args = num_args.max(i as usize + 1),
                 Kind::Retval(i) => {
@@ -227,6 +261,8 @@ impl Plan {
             .collect();
         Ok(Arc::new(Plan {
             edges: Arc::new(incoming_edges(&nodes)?),
+            receivers,
+            spare: Mutex::default(),
             nodes,
             frames,
             roots,
@@ -269,8 +305,7 @@ fn mark_shared_args(nodes: &mut [PlanNode], num_args: usize) {
 
 /// Finds the nodes that make what is pushed to other tasks.
 fn mark_sent(graph: &Graph, nodes: &mut [PlanNode], registry: &Registry) {
-    let sends =
-        (graph.nodes()).filter(|(id, n)| nodes[id.index()].kind == Kind::Send && is_pushed(n));
+    let sends = (graph.nodes()).filter(|(id, n)| nodes[id.index()].kind.sends() && is_pushed(n));
     let mut made: Vec<Edge> = sends
         .filter_map(|(_, n)| n.inputs.first().copied())
         .collect();
@@ -379,7 +414,34 @@ pub(crate) fn input_names(graph: &Graph, node: &Node) -> Vec<String> {
         .collect()
 }
 
-fn kind_of(node: &Node, id: NodeId, frames: &FrameTable) -> Result<Kind> {
+/// The number of the edge that a pushed `_Send` or `_Recv` belongs to, if it has one.
+fn numbered(node: &Node) -> Result<Option<EdgeId>> {
+    if !is_pushed(node) || node.attrs.find("_edge").is_none() {
+        return Ok(None);
+    }
+    let number = node.attrs.int("_edge")?;
+    let bad = |_| Status::invalid_argument(format!("{number} is no number of an edge"));
+    Ok(Some(EdgeId(u32::try_from(number).map_err(bad)?)))
+}
+
+/// Where a `_Send` sends, by its place in `receivers`, to which it is added.
+fn receiver(node: &Node, receivers: &mut Vec<String>) -> Result<u32> {
+    let device = DeviceName::parse(node.attrs.str("recv_device")?)
+        .map_err(|e| Status::invalid_argument(format!("{}: {e}", node.name)))?;
+    let task = device.task_name().to_string();
+    let place = receivers.iter().position(|r| *r == task);
+    Ok(place.unwrap_or_else(|| {
+        receivers.push(task);
+        receivers.len() - 1
+    }) as u32)
+}
+
+fn kind_of(
+    node: &Node,
+    id: NodeId,
+    frames: &FrameTable,
+    receivers: &mut Vec<String>,
+) -> Result<Kind> {
     let index = |node: &Node| -> Result<u32> {
         u32::try_from(node.attrs.int("index")?)
             .ok()
@@ -398,12 +460,17 @@ fn kind_of(node: &Node, id: NodeId, frames: &FrameTable) -> Result<Kind> {
         "Exit" | "RefExit" => Kind::Exit,
         "NextIteration" | "RefNextIteration" => Kind::NextIteration,
         "ControlTrigger" => Kind::ControlTrigger,
-        "_Send" | "_HostSend" => Kind::Send,
-        "_Recv" | "_HostRecv" if is_pushed(node) && node.attrs.find("_edge").is_some() => {
-            let number = node.attrs.int("_edge")?;
-            let bad = |_| Status::invalid_argument(format!("{number} is no number of an edge"));
-            Kind::Recv(EdgeId(u32::try_from(number).map_err(bad)?))
-        }
+        "_Send" | "_HostSend" => match numbered(node)? {
+            Some(edge) => Kind::Push {
+                to: receiver(node, receivers)?,
+                edge,
+            },
+            None => Kind::Send,
+        },
+        "_Recv" | "_HostRecv" => match numbered(node)? {
+            Some(edge) => Kind::Recv(edge),
+            None => Kind::Normal,
+        },
         _ => Kind::Normal,
     })
 }

@@ -8,12 +8,14 @@
 //! | `fuse` | the nodes that run as one, and the graph with those in the place of their last |
 //! | `plan` | the nodes as the executor runs them: kind, what is known of them, and where their outputs go; `→!` moves a value |
 //! | `run [name=tensor…] [traced] [step=N] [unfolded]` | the results by name, or the error; `traced` says which nodes ran |
+//! | `run … echoed` | as `run`, with another task that sends back what is pushed to it along numbered edges; then in which portions that came, their dead values as `-` |
 //! | `cancel [name=tensor…] [reason=…]` | how a step ends that is cancelled when nothing in it can go on |
 //! | `compile` | how a graph is refused that is correct by its form |
 
 use crate::fold::fold;
 use crate::fuse::fuse;
 use crate::plan::{Kind, PlanNode};
+use crate::testing::Echo;
 use crate::{CompileEnv, KernelCache, Plan, SessionFunctions, Step};
 use downpour_graph::{Graph, Result, Status};
 use downpour_runtime::{Cancellation, Device, Extensions, MemoryBudget, Registry, StepEnv, Trace};
@@ -51,6 +53,7 @@ struct Session {
 struct Ended {
     results: Result<Vec<Tensor>>,
     ran: Vec<String>,
+    echoed: Option<String>,
 }
 
 impl Session {
@@ -180,6 +183,12 @@ impl Session {
             }
             Err(e) => show_error(&e),
         };
+        if let Some(echoed) = &ended.echoed {
+            if !out.ends_with('\n') {
+                out.push('\n');
+            }
+            out += echoed;
+        }
         if command.has("traced") {
             out += &format!("ran: {}", ended.ran.join(" "));
         } else if out.is_empty() {
@@ -202,6 +211,10 @@ impl Session {
         let trace = command.has("traced").then(|| Arc::new(Trace::new(|| 0)));
         env.trace = trace.clone();
         let rendezvous = env.rendezvous.clone();
+        let echo = command.has("echoed").then(|| Echo::of(&rendezvous));
+        if let Some(echo) = &echo {
+            env.remote = Some(echo.clone());
+        }
         let (tx, rx) = mpsc::channel();
         Step::start(plan.clone(), Arc::new(env), args, move |r| {
             let _ = tx.send(r);
@@ -222,6 +235,7 @@ impl Session {
         Ended {
             results: results.unwrap_or_else(|e| panic!("the step does not end: {e}")),
             ran,
+            echoed: echo.map(|e| e.portions()),
         }
     }
 }

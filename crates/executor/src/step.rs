@@ -20,7 +20,7 @@ const BRIEF_NODES: u32 = 8192;
 const TURN_NODES: u32 = 1 << 16;
 
 /// What a step may still do on the thread it is driven by.
-#[derive(Clone, Copy)]
+#[derive(Clone, Copy, Default)]
 pub(crate) struct Quota {
     /// Nodes that this thread will still run.
     pub(crate) nodes: u32,

@@ -23,7 +23,7 @@ mod transport_tests;
 
 pub use call::awaited_tasks::AwaitedTasks;
 pub use call::master::{MasterCalls, RemoteMaster};
-pub use call::peers::{EdgeWait, Expected, Peers, cluster_from_def, task_name};
+pub use call::peers::{EdgeSink, EdgeWait, Expected, Peers, cluster_from_def, task_name};
 pub use call::remote::RemoteTask;
 pub use call::task_probe::TaskProbe;
 pub use counts::{CountedStep, StepCounter};

@@ -80,6 +80,11 @@ impl Traffic {
         Awaiting(self.peer(task), AtomicU64::new(0))
     }
 
+    /// Counts what goes to a task.
+    pub(crate) fn to(&self, task: &str) -> Outgoing {
+        Outgoing(self.peer(task))
+    }
+
     /// All counts, in the order of the tasks' names.
     pub fn counts(&self) -> Vec<PeerTraffic> {
         let peers = self.0.read();
@@ -119,19 +124,19 @@ impl Traffic {
 pub(crate) struct Awaiting(Option<Arc<PeerCounts>>, AtomicU64);
 
 impl Awaiting {
-    /// One more.
-    pub(crate) fn begin(&self) {
-        self.1.fetch_add(1, Relaxed);
+    /// So many more.
+    pub(crate) fn begin(&self, count: usize) {
+        self.1.fetch_add(count as u64, Relaxed);
         if let Some(peer) = &self.0 {
-            peer.waiting.fetch_add(1, Relaxed);
+            peer.waiting.fetch_add(count as u64, Relaxed);
         }
     }
 
-    /// One less.
-    pub(crate) fn end(&self) {
-        self.1.fetch_sub(1, Relaxed);
+    /// So many less.
+    pub(crate) fn end(&self, count: usize) {
+        self.1.fetch_sub(count as u64, Relaxed);
         if let Some(peer) = &self.0 {
-            peer.waiting.fetch_sub(1, Relaxed);
+            peer.waiting.fetch_sub(count as u64, Relaxed);
         }
     }
 }
@@ -140,6 +145,19 @@ impl Drop for Awaiting {
     fn drop(&mut self) {
         if let Some(peer) = &self.0 {
             peer.waiting.fetch_sub(*self.1.get_mut(), Relaxed);
+        }
+    }
+}
+
+/// What goes to a peer.
+pub(crate) struct Outgoing(Option<Arc<PeerCounts>>);
+
+impl Outgoing {
+    /// Tensors went.
+    pub(crate) fn sent(&self, count: usize, bytes: usize) {
+        if let Some(peer) = &self.0 {
+            peer.tensors_sent.fetch_add(count as u64, Relaxed);
+            peer.bytes_sent.fetch_add(bytes as u64, Relaxed);
         }
     }
 }

@@ -1,10 +1,10 @@
 //! A run of a kernel that waits: what it sees, and how it ends.
 
 use crate::kernel::no_such;
-use crate::{Caller, NodeInfo, Outputs, Resource, StepEnv, Value, Variable};
+use crate::{Caller, NodeInfo, Outputs, Received, Resource, StepEnv, Value, Variable};
 use downpour_graph::{Code, Result, Status};
 use downpour_tensor::Tensor;
-use smallvec::SmallVec;
+use smallvec::{SmallVec, smallvec};
 use std::sync::Arc;
 
 /// One run of a waiting kernel. Dropping it without an outcome fails the op rather than hang it.
@@ -44,10 +44,11 @@ pub trait RunningStep: Send + Sync {
     /// Takes the op's outcome, and goes on with the step on this thread if no other does.
     fn complete(self: Arc<Self>, run: OpRun, outcome: Result<Outputs>);
 
-    /// As [`RunningStep::complete`], for several at once.
-    fn complete_all(self: Arc<Self>, runs: Vec<(OpRun, Result<Outputs>)>) {
-        for (run, outcome) in runs {
-            self.clone().complete(run, outcome);
+    /// As [`RunningStep::complete`], for several ops that receive what came to the step.
+    fn receive(self: Arc<Self>, values: Vec<Received>) {
+        for (run, tensor) in values {
+            let outputs = smallvec![tensor.map(Value::Tensor)];
+            self.clone().complete(run, Ok(outputs));
         }
     }
 }

@@ -12,7 +12,7 @@ use downpour_tensor::account::{Account, Holder};
 use std::any::{Any, TypeId};
 use std::cell::Cell;
 use std::collections::HashMap;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 /// One CPU of one task.
 pub struct Device {
@@ -131,21 +131,6 @@ pub fn as_own_thread<T>(is_lent: bool, work: impl FnOnce() -> T) -> T {
     let outcome = work();
     IS_EXECUTOR.set(before);
     outcome
-}
-
-static BEFORE_LONG: OnceLock<fn()> = OnceLock::new();
-
-/// Says what a thread does before it runs a kernel that takes long: others may wait for what it has to tell them. The
-/// first to say so is heard.
-pub fn set_before_long(act: fn()) {
-    let _ = BEFORE_LONG.set(act);
-}
-
-/// To be called before a kernel that takes long.
-pub fn before_long() {
-    if let Some(act) = BEFORE_LONG.get() {
-        act();
-    }
 }
 
 /// Marks the calling thread as a device's own.

@@ -1,8 +1,9 @@
 //! Values that other tasks push to a step along numbered edges: an array of slots in the step's rendezvous.
 //!
 //! An edge between two tasks of ours gets its number when the graph is split, so that a step formats, hashes and compares
-//! no key. The executor takes a value out of its slot, or leaves there which op waits for it; no closure is made and
-//! nothing is registered for a single value. A wait is counted once per sender (see [`PeerWait`]).
+//! no key. The executor takes values out of their slots, or leaves there which ops wait for them, all that it wants at once
+//! ([`Rendezvous::take_edges`]); what comes is handed to the step together too. No closure is made and nothing is
+//! registered for a single value. A wait is counted once per sender (see [`PeerWait`]).
 
 use crate::rendezvous::{Delivery, Rendezvous, Sent, State};
 use crate::{Offer, OpRun, Outputs, RunningStep, StepEnv, Value};
@@ -17,6 +18,8 @@ use std::sync::Arc;
 pub struct IncomingEdges {
     senders: Vec<Arc<str>>,
     edges: Vec<IncomingEdge>,
+    /// The sender of each edge, by its place among the senders.
+    sent_by: Vec<u32>,
 }
 
 /// One of them.
@@ -45,7 +48,12 @@ impl IncomingEdges {
         let mut senders: Vec<Arc<str>> = edges.iter().map(|e| e.sender.clone()).collect();
         senders.sort_unstable();
         senders.dedup();
-        Ok(IncomingEdges { senders, edges })
+        let place = |e: &IncomingEdge| senders.binary_search(&e.sender).unwrap_or(0) as u32;
+        Ok(IncomingEdges {
+            sent_by: edges.iter().map(place).collect(),
+            senders,
+            edges,
+        })
     }
 
     /// Whether there are none.
@@ -58,45 +66,43 @@ impl IncomingEdges {
         self.edges.get(id.0 as usize)
     }
 
-    fn sender_of(&self, edge: &IncomingEdge) -> usize {
-        self.senders.binary_search(&edge.sender).unwrap_or(0)
+    fn sender_of(&self, id: EdgeId) -> usize {
+        self.sent_by.get(id.0 as usize).map_or(0, |s| *s as usize)
     }
 }
 
-/// An edge by which a value leaves a task.
-#[derive(Debug)]
-pub struct OutgoingEdge {
-    /// Its number among those that the receiver gets.
-    pub id: EdgeId,
-    /// The task that receives: `/job:J/replica:0/task:N`.
-    pub receiver: String,
-    /// What it is called, for errors.
-    pub key: String,
+/// The way to a task for what a step pushes to it along numbered edges.
+pub trait PeerSink: Send + Sync {
+    /// Sends values of the step, and leaves none behind.
+    fn push(&self, step_id: u64, values: &mut Vec<(EdgeId, Option<Tensor>)>) -> Result<()>;
 }
 
 /// Waits of one step for values of one peer. Dropped when none is left.
 pub trait PeerWait: Send {
-    /// One more value is waited for.
-    fn begin(&self);
+    /// So many more values are waited for.
+    fn begin(&self, count: usize);
 
-    /// One less.
-    fn end(&self);
+    /// So many less.
+    fn end(&self, count: usize);
 }
 
-/// What the executor finds when an op wants the value of an edge.
-pub enum Taken {
-    /// The value.
-    Value(Outputs),
-    /// It comes later; the op is completed then.
-    Later,
-    /// It will not come.
-    Failed(Status),
+/// An op and the value that came for it; a missing one is dead.
+pub type Received = (OpRun, Option<Tensor>);
+
+/// What the executor finds when ops want the values of edges.
+#[derive(Default)]
+pub struct TakenEdges {
+    /// Values that are there.
+    pub here: Vec<Received>,
+    /// Ops whose values will not come.
+    pub failed: Vec<(OpRun, Status)>,
+    offers: Vec<(Offer, OpRun, DType)>,
 }
 
 enum Slot {
     Empty,
     Here(Sent),
-    Wanted(Arc<dyn RunningStep>, OpRun),
+    Wanted(OpRun),
     Over,
 }
 
@@ -109,40 +115,45 @@ pub(crate) struct Slots {
     early: Vec<(EdgeId, Sent)>,
     /// Values that nobody has taken.
     here: usize,
+    /// The step whose ops wait, while some do.
+    waiter: Option<Arc<dyn RunningStep>>,
     /// How many values of each sender are waited for.
-    waits: Vec<(usize, Option<Box<dyn PeerWait>>)>,
+    waits: Vec<Waits>,
 }
 
-/// Ops that are to be completed behind the lock.
+/// Of one sender.
+#[derive(Default)]
+struct Waits {
+    count: usize,
+    /// How many of them are new, or over, and not told yet.
+    news: isize,
+    told: Option<Box<dyn PeerWait>>,
+}
+
+/// What the step is to be told behind the lock.
 #[derive(Default)]
 struct Completions {
     step: Option<Arc<dyn RunningStep>>,
-    done: Vec<(OpRun, Result<Outputs>)>,
-    offers: Vec<(Offer, Arc<dyn RunningStep>, OpRun, DType)>,
+    received: Vec<Received>,
+    failed: Vec<(OpRun, Status)>,
+    offers: Vec<(Offer, OpRun, DType)>,
 }
 
 impl Completions {
-    fn add(&mut self, step: Arc<dyn RunningStep>, run: OpRun, outcome: Result<Outputs>) {
-        if self.step.as_ref().is_some_and(|s| !Arc::ptr_eq(s, &step)) {
-            self.flush();
+    /// Tells it; must be called without the lock.
+    fn act(self) {
+        let Some(step) = self.step else {
+            return;
+        };
+        for (offer, run, dtype) in self.offers {
+            take_offer(offer, step.clone(), run, dtype);
         }
-        self.step.get_or_insert(step);
-        self.done.push((run, outcome));
-    }
-
-    fn flush(&mut self) {
-        let done = std::mem::take(&mut self.done);
-        if let Some(step) = self.step.take() {
-            step.complete_all(done);
+        for (run, reason) in self.failed {
+            step.clone().complete(run, Err(reason));
         }
-    }
-
-    /// Completes them; must be called without the lock.
-    fn act(mut self) {
-        for (offer, step, run, dtype) in std::mem::take(&mut self.offers) {
-            take_offer(offer, step, run, dtype);
+        if !self.received.is_empty() {
+            step.receive(self.received);
         }
-        self.flush();
     }
 }
 
@@ -154,74 +165,130 @@ fn take_offer(offer: Offer, step: Arc<dyn RunningStep>, run: OpRun, dtype: DType
 
 /// What an op that receives gives out.
 fn outputs(tensor: Option<Tensor>, dtype: DType) -> Result<Outputs> {
+    let tensor = fitting(tensor, dtype)?;
+    Ok(smallvec![tensor.map(Value::Tensor)])
+}
+
+/// Refuses a value of another type than the edge's.
+fn fitting(tensor: Option<Tensor>, dtype: DType) -> Result<Option<Tensor>> {
     match tensor {
-        None => Ok(smallvec![None]),
-        Some(t) if t.dtype() == dtype => Ok(smallvec![Some(Value::Tensor(t))]),
-        Some(t) => Err(Status::invalid_argument(format!(
+        Some(t) if t.dtype() != dtype => Err(Status::invalid_argument(format!(
             "a tensor of type {} was sent where {dtype} is received",
             t.dtype()
         ))),
+        tensor => Ok(tensor),
     }
 }
 
 impl Slots {
     pub(crate) fn is_idle(&self) -> bool {
-        self.here == 0 && self.waits.iter().all(|(n, _)| *n == 0)
+        self.here == 0 && self.waits.iter().all(|w| w.count == 0)
     }
 
-    fn end_wait(&mut self, sender: usize) {
-        if let Some((count, wait)) = self.waits.get_mut(sender) {
-            *count -= 1;
-            if let Some(wait) = wait {
-                wait.end();
+    /// Notes that one more value of a sender is waited for, or one less.
+    fn count(&mut self, sender: usize, change: isize) {
+        if let Some(waits) = self.waits.get_mut(sender) {
+            waits.news += change;
+        }
+    }
+
+    /// Has those count who must know that values are waited for, and fails the waits for a sender that will not come.
+    fn begin_waits(
+        &mut self,
+        table: &IncomingEdges,
+        env: &StepEnv,
+        failed: &mut Vec<(OpRun, Status)>,
+    ) {
+        for (place, sender) in table.senders.iter().enumerate() {
+            let Some(waits) = self.waits.get_mut(place) else {
+                continue;
+            };
+            if waits.news <= 0 || waits.told.is_some() {
+                continue;
             }
-            if *count == 0 {
-                *wait = None;
+            let Some(remote) = &env.remote else {
+                continue;
+            };
+            match remote.wait_for(env, sender) {
+                Ok(told) => waits.told = Some(told),
+                Err(reason) => {
+                    let all = self.take_out(table, |e| e.sender == *sender);
+                    failed.extend(all.into_iter().map(|run| (run, reason.clone())));
+                }
             }
         }
+        self.settle();
     }
 
     /// Takes out who waits for an edge that `which` chooses.
-    fn fail(
+    fn take_out(
         &mut self,
-        reason: &Status,
+        table: &IncomingEdges,
         which: impl Fn(&IncomingEdge) -> bool,
-        out: &mut Vec<(Arc<dyn RunningStep>, OpRun, Status)>,
-    ) {
-        let Some(table) = self.table.clone() else {
-            return;
-        };
-        for (i, edge) in table.edges.iter().enumerate().filter(|(_, e)| which(e)) {
-            if !matches!(self.slots.get(i), Some(Slot::Wanted(..))) {
-                continue;
-            }
-            if let Some(slot) = self.slots.get_mut(i)
-                && let Slot::Wanted(step, run) = std::mem::replace(slot, Slot::Over)
+    ) -> Vec<OpRun> {
+        let mut runs = Vec::new();
+        for edge in table.edges.iter().filter(|e| which(e)) {
+            if let Some(slot @ Slot::Wanted(_)) = self.slots.get_mut(edge.id.0 as usize)
+                && let Slot::Wanted(run) = std::mem::replace(slot, Slot::Over)
             {
-                out.push((step, run, reason.clone()));
-                self.end_wait(table.sender_of(edge));
+                runs.push(run);
+                self.count(table.sender_of(edge.id), -1);
             }
         }
+        runs
+    }
+
+    /// Tells those who count what was noted.
+    fn settle(&mut self) {
+        let mut is_waiting = false;
+        for waits in &mut self.waits {
+            let news = std::mem::take(&mut waits.news);
+            waits.count = waits.count.saturating_add_signed(news);
+            match (&waits.told, news) {
+                (Some(told), 1..) => told.begin(news.unsigned_abs()),
+                (Some(told), ..=-1) => told.end(news.unsigned_abs()),
+                _ => {}
+            }
+            if waits.count == 0 {
+                waits.told = None;
+            }
+            is_waiting |= waits.count > 0;
+        }
+        if !is_waiting {
+            self.waiter = None;
+        }
+    }
+
+    /// Takes out who waits for an edge that `which` chooses, to be failed.
+    fn fail(&mut self, reason: &Status, which: impl Fn(&IncomingEdge) -> bool) -> Failed {
+        let mut out = Completions {
+            step: self.waiter.clone(),
+            ..Completions::default()
+        };
+        if let Some(table) = self.table.clone() {
+            let runs = self.take_out(&table, which);
+            out.failed = runs.into_iter().map(|run| (run, reason.clone())).collect();
+            self.settle();
+        }
+        Failed(out)
     }
 }
 
-/// Fails ops that waited; without the lock.
-pub(crate) fn fail_all(failed: Vec<(Arc<dyn RunningStep>, OpRun, Status)>) {
-    let mut completions = Completions::default();
-    for (step, run, reason) in failed {
-        completions.add(step, run, Err(reason));
+/// Ops that waited and must hear that nothing comes.
+#[must_use]
+pub(crate) struct Failed(Completions);
+
+impl Failed {
+    /// Fails them; without the lock.
+    pub(crate) fn tell(self) {
+        self.0.act();
     }
-    completions.act();
 }
 
 impl State {
     /// Drops what is in the slots, and gives back who waits there.
-    pub(crate) fn abort_edges(
-        &mut self,
-        reason: &Status,
-    ) -> Vec<(Arc<dyn RunningStep>, OpRun, Status)> {
-        let mut failed = Vec::new();
-        self.edges.fail(reason, |_| true, &mut failed);
+    pub(crate) fn abort_edges(&mut self, reason: &Status) -> Failed {
+        let failed = self.edges.fail(reason, |_| true);
         self.edges.early.clear();
         for slot in &mut self.edges.slots {
             *slot = Slot::Over;
@@ -230,62 +297,51 @@ impl State {
         failed
     }
 
-    /// What is in the slot of an edge and its type; if nothing is, `waiter` is left there.
+    /// Takes what is in the slot of an edge; if nothing is, `run` is left there.
     fn take_edge(
         &mut self,
-        id: EdgeId,
-        env: &StepEnv,
+        table: &IncomingEdges,
+        (id, run): (EdgeId, OpRun),
         account: Option<&Arc<Account>>,
-        waiter: impl FnOnce() -> (Arc<dyn RunningStep>, OpRun),
-    ) -> Result<Option<(Sent, DType)>> {
-        if let Some(reason) = &self.aborted {
-            return Err(reason.clone());
-        }
-        let edges = &mut self.edges;
-        let Some(table) = &edges.table else {
-            return Err(Status::internal("a step's edges are not open"));
-        };
-        let (Some(edge), Some(slot)) = (table.get(id), edges.slots.get_mut(id.0 as usize)) else {
-            return Err(unfit(id, &Unfit::Unknown));
+        out: &mut TakenEdges,
+    ) {
+        let slot = self.edges.slots.get_mut(id.0 as usize);
+        let (Some(edge), Some(slot)) = (table.get(id), slot) else {
+            return out.failed.push((run, unfit(id, &Unfit::Unknown)));
         };
         match std::mem::replace(slot, Slot::Over) {
             Slot::Here(sent) => {
-                let dtype = edge.dtype;
-                edges.here -= 1;
+                self.edges.here -= 1;
                 self.release(sent.kept(), account);
-                Ok(Some((sent, dtype)))
+                match sent {
+                    Sent::Value(d) => match fitting(d.tensor, edge.dtype) {
+                        Ok(tensor) => out.here.push((run, tensor)),
+                        Err(e) => out.failed.push((run, e)),
+                    },
+                    Sent::Offer(offer) => out.offers.push((offer, run, edge.dtype)),
+                }
             }
             Slot::Empty => {
-                let sender = table.sender_of(edge);
-                let Some((count, wait)) = edges.waits.get_mut(sender) else {
-                    return Err(unfit(id, &Unfit::Unknown));
-                };
-                if wait.is_none()
-                    && let Some(remote) = &env.remote
-                {
-                    *wait = Some(remote.wait_for(env, &edge.sender)?);
-                }
-                *count += 1;
-                if let Some(wait) = wait {
-                    wait.begin();
-                }
-                let (step, run) = waiter();
-                *slot = Slot::Wanted(step, run);
-                Ok(None)
+                *slot = Slot::Wanted(run);
+                self.edges.count(table.sender_of(id), 1);
             }
-            Slot::Wanted(..) | Slot::Over => Err(unfit(id, &Unfit::Twice)),
+            found @ (Slot::Wanted(_) | Slot::Over) => {
+                *slot = found;
+                out.failed.push((run, unfit(id, &Unfit::Twice)));
+            }
         }
     }
 
-    /// Puts a value where its op will look, or has the op completed.
-    fn arrive(&mut self, id: EdgeId, sent: Sent, out: &mut Completions) -> Result<(), Unfit> {
-        let Some(table) = self.edges.table.clone() else {
-            self.edges.here += 1;
-            self.edges.early.push((id, sent));
-            return Ok(());
-        };
-        let at = id.0 as usize;
-        let (Some(edge), Some(slot)) = (table.get(id), self.edges.slots.get_mut(at)) else {
+    /// Puts a value where its op will look, or gives it to the op.
+    fn arrive(
+        &mut self,
+        table: &IncomingEdges,
+        id: EdgeId,
+        sent: Sent,
+        out: &mut Completions,
+    ) -> Result<(), Unfit> {
+        let slot = self.edges.slots.get_mut(id.0 as usize);
+        let (Some(edge), Some(slot)) = (table.get(id), slot) else {
             return Err(Unfit::Unknown);
         };
         match std::mem::replace(slot, Slot::Over) {
@@ -293,14 +349,20 @@ impl State {
                 *slot = Slot::Here(sent);
                 self.edges.here += 1;
             }
-            Slot::Wanted(step, run) => {
-                self.edges.end_wait(table.sender_of(edge));
+            Slot::Wanted(run) => {
+                self.edges.count(table.sender_of(id), -1);
                 match sent {
-                    Sent::Value(d) => out.add(step, run, outputs(d.tensor, edge.dtype)),
-                    Sent::Offer(offer) => out.offers.push((offer, step, run, edge.dtype)),
+                    Sent::Value(d) => match fitting(d.tensor, edge.dtype) {
+                        Ok(tensor) => out.received.push((run, tensor)),
+                        Err(e) => out.failed.push((run, e)),
+                    },
+                    Sent::Offer(offer) => out.offers.push((offer, run, edge.dtype)),
                 }
             }
-            Slot::Here(_) | Slot::Over => return Err(Unfit::Twice),
+            found @ (Slot::Here(_) | Slot::Over) => {
+                *slot = found;
+                return Err(Unfit::Twice);
+            }
         }
         Ok(())
     }
@@ -324,18 +386,16 @@ impl Rendezvous {
                     false => Err(Status::internal("a step has two sets of edges on one task")),
                 };
             }
+            let state = &mut *state;
             state.edges.table = Some(table.clone());
-            state
-                .edges
-                .slots
-                .resize_with(table.edges.len(), || Slot::Empty);
-            let waits = table.senders.iter().map(|_| (0, None));
-            state.edges.waits = waits.collect();
+            (state.edges.slots).resize_with(table.edges.len(), || Slot::Empty);
+            (state.edges.waits).resize_with(table.senders.len(), Waits::default);
             let early = std::mem::take(&mut state.edges.early);
             state.edges.here -= early.len();
-            early
-                .into_iter()
-                .try_for_each(|(id, sent)| state.arrive(id, sent, &mut out).map_err(|u| (id, u)))
+            early.into_iter().try_for_each(|(id, sent)| {
+                let arrived = state.arrive(table, id, sent, &mut out);
+                arrived.map_err(|why| (id, why))
+            })
         };
         out.act();
         opened.map_err(|(id, why)| unfit(id, &why))
@@ -357,71 +417,90 @@ impl Rendezvous {
         let mut outcome = Ok(());
         {
             let mut state = self.state.lock();
+            let state = &mut *state;
             if let Some(reason) = &state.aborted {
                 return Err(reason.clone());
             }
+            let table = state.edges.table.clone();
+            out.step.clone_from(&state.edges.waiter);
             for (id, sent) in values {
                 // Paid for until it is taken; what is waited for goes on at once.
-                let is_wanted =
-                    matches!(state.edges.slots.get(id.0 as usize), Some(Slot::Wanted(..)));
-                if !is_wanted && let Err(e) = state.keep(sent.kept(), self.account.get()) {
+                let slot = state.edges.slots.get(id.0 as usize);
+                if !matches!(slot, Some(Slot::Wanted(_)))
+                    && let Err(e) = state.keep(sent.kept(), self.account.get())
+                {
                     let text = format!("OOM when keeping a value of edge {}: {e}", id.0);
                     outcome = Err(Status::resource_exhausted(text));
                     break;
                 }
-                if let Err(why) = state.arrive(id, sent, &mut out) {
+                let Some(table) = &table else {
+                    state.edges.here += 1;
+                    state.edges.early.push((id, sent));
+                    continue;
+                };
+                if let Err(why) = state.arrive(table, id, sent, &mut out) {
                     outcome = Err(unfit(id, &why));
                     break;
                 }
             }
+            state.edges.settle();
         }
         out.act();
         outcome
     }
 
-    /// The value of an edge for an op, now or by completing it later.
-    pub fn take_edge<S: RunningStep + 'static>(
+    /// Takes the values of edges that ops of `step` want. Ops that are not in `out` then get theirs by
+    /// [`RunningStep::receive`], or fail.
+    pub fn take_edges<S: RunningStep + 'static>(
         &self,
-        id: EdgeId,
         env: &StepEnv,
         step: &Arc<S>,
-        run: OpRun,
-    ) -> Taken {
-        let taken = self
-            .state
-            .lock()
-            .take_edge(id, env, self.account.get(), || {
-                (step.clone() as Arc<dyn RunningStep>, run)
-            });
-        match taken {
-            Ok(Some((Sent::Value(d), dtype))) => match outputs(d.tensor, dtype) {
-                Ok(outputs) => Taken::Value(outputs),
-                Err(e) => Taken::Failed(e),
-            },
-            Ok(Some((Sent::Offer(offer), dtype))) => {
-                take_offer(offer, step.clone(), run, dtype);
-                Taken::Later
+        wanted: impl Iterator<Item = (EdgeId, OpRun)>,
+        out: &mut TakenEdges,
+    ) {
+        {
+            let mut state = self.state.lock();
+            let state = &mut *state;
+            let (table, waiter) = (state.edges.table.clone(), &state.edges.waiter);
+            let refusal = match (&state.aborted, &table, waiter) {
+                (Some(reason), ..) => Some(reason.clone()),
+                (_, None, _) => Some(Status::internal("a step's edges are not open")),
+                (.., Some(waiter))
+                    if !std::ptr::addr_eq(Arc::as_ptr(waiter), Arc::as_ptr(step)) =>
+                {
+                    Some(Status::internal("a step runs twice on one task"))
+                }
+                _ => None,
+            };
+            if let Some(reason) = refusal {
+                return out
+                    .failed
+                    .extend(wanted.map(|(_, run)| (run, reason.clone())));
             }
-            Ok(None) => Taken::Later,
-            Err(e) => Taken::Failed(e),
+            let Some(table) = table else { return };
+            for wanted in wanted {
+                state.take_edge(&table, wanted, self.account.get(), out);
+            }
+            if state.edges.waits.iter().any(|w| w.news > 0) {
+                state.edges.waiter = Some(step.clone());
+                state.edges.begin_waits(&table, env, &mut out.failed);
+            }
+        }
+        for (offer, run, dtype) in out.offers.drain(..) {
+            take_offer(offer, step.clone(), run, dtype);
         }
     }
 
     /// Fails every op that waits for an edge.
     pub fn fail_edges(&self, reason: &Status) {
-        let mut failed = Vec::new();
-        self.state.lock().edges.fail(reason, |_| true, &mut failed);
-        fail_all(failed);
+        let failed = self.state.lock().edges.fail(reason, |_| true);
+        failed.tell();
     }
 
     /// Fails every op that waits for an edge of that task.
     pub(crate) fn fail_edges_from(&self, sender: &str, reason: &Status) {
-        let mut failed = Vec::new();
-        self.state
-            .lock()
-            .edges
-            .fail(reason, |e| *e.sender == *sender, &mut failed);
-        fail_all(failed);
+        let failed = (self.state.lock().edges).fail(reason, |e| *e.sender == *sender);
+        failed.tell();
     }
 }
 
@@ -497,38 +576,47 @@ mod tests {
         (EdgeId(edge), Some(Tensor::scalar(number)))
     }
 
+    /// Takes edges, whose numbers are those of the ops too.
+    fn take(r: &Rendezvous, step: &Arc<Noted>, edges: &[u32]) -> TakenEdges {
+        let mut out = TakenEdges::default();
+        let wanted = edges.iter().map(|&e| (EdgeId(e), run(e)));
+        r.take_edges(&step.env, step, wanted, &mut out);
+        out
+    }
+
+    fn nodes(taken: &TakenEdges) -> Vec<u32> {
+        taken.here.iter().map(|(run, _)| run.node).collect()
+    }
+
     #[test]
     fn either_side_may_come_first_also_before_the_step_is_known() {
         let (r, step) = (Rendezvous::new(), step());
         r.deliver([value(1, 1.5)].into_iter()).unwrap();
         assert!(!r.is_idle());
         r.open_edges(&table(&["a", "a", "b"])).unwrap();
-        let first = r.take_edge(EdgeId(1), &step.env, &step, run(1));
-        assert!(matches!(first, Taken::Value(_)));
-        for edge in [0, 2] {
-            let later = r.take_edge(EdgeId(edge), &step.env, &step, run(edge));
-            assert!(matches!(later, Taken::Later));
-        }
+        let taken = take(&r, &step, &[0, 1, 2]);
+        assert_eq!((nodes(&taken), taken.failed.len()), (vec![1], 0));
         assert!(!r.is_idle());
         r.deliver([value(2, 2.5), value(0, 0.5)].into_iter())
             .unwrap();
         assert_eq!(*step.done.lock(), [(2, Ok(2.5)), (0, Ok(0.5))]);
         assert!(r.is_idle());
+        // Nobody waits: the rendezvous does not keep the step.
+        assert_eq!(Arc::strong_count(&step), 1);
     }
 
     #[test]
     fn a_lost_sender_fails_its_own_edges_and_an_abort_the_rest() {
         let (r, step) = (Rendezvous::new(), step());
         r.open_edges(&table(&["a", "b"])).unwrap();
-        for edge in 0..2 {
-            r.take_edge(EdgeId(edge), &step.env, &step, run(edge));
-        }
+        take(&r, &step, &[0, 1]);
         r.fail_from("b", &Status::unavailable("lost"));
         assert_eq!(*step.done.lock(), [(1, Err("lost".into()))]);
         r.abort(Status::aborted("stop"));
         assert_eq!(step.done.lock().last(), Some(&(0, Err("stop".into()))));
-        let late = r.take_edge(EdgeId(0), &step.env, &step, run(0));
-        assert!(matches!(late, Taken::Failed(e) if e.message == "stop"));
+        let late = take(&r, &step, &[0]);
+        assert!(matches!(&late.failed[..], [(_, e)] if e.message == "stop"));
+        assert_eq!(Arc::strong_count(&step), 1);
     }
 
     #[test]
@@ -538,12 +626,14 @@ mod tests {
         assert!(r.deliver([value(1, 0.0)].into_iter()).is_err());
         r.deliver([value(0, 0.0)].into_iter()).unwrap();
         assert!(r.deliver([value(0, 0.0)].into_iter()).is_err());
+        assert_eq!(nodes(&take(&r, &step, &[0])), [0]);
         let wrong = Some(Tensor::scalar(1i32));
         let r = Rendezvous::new();
         r.open_edges(&table(&["a"])).unwrap();
-        r.take_edge(EdgeId(0), &step.env, &step, run(7));
+        take(&r, &step, &[0]);
+        assert_eq!(take(&r, &step, &[0, 1]).failed.len(), 2);
         r.deliver([(EdgeId(0), wrong)].into_iter()).unwrap();
-        assert!(matches!(step.done.lock().last(), Some((7, Err(_)))));
+        assert!(matches!(step.done.lock().last(), Some((0, Err(_)))));
         let gap = IncomingEdge {
             id: EdgeId(1),
             sender: "a".into(),

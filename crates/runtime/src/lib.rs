@@ -37,10 +37,8 @@ pub use call::{
 };
 pub use cancel::{CancelToken, Cancellation};
 pub use console::{Console, Print, Stream};
-pub use device::{
-    Device, Extensions, as_own_thread, before_long, on_executor_thread, set_before_long,
-};
-pub use edges::{IncomingEdge, IncomingEdges, OutgoingEdge, PeerWait, Taken};
+pub use device::{Device, Extensions, as_own_thread, on_executor_thread};
+pub use edges::{IncomingEdge, IncomingEdges, PeerSink, PeerWait, Received, TakenEdges};
 pub use helper_threads::num_threads;
 pub use history::{STALENESS_FROM, Staleness, StalenessCounts, StalenessFacts};
 pub use host::Host;
@@ -51,7 +49,7 @@ pub use memory::{Held, MemoryBudget};
 pub use parallel::{parallel_for, parallel_ranges};
 pub use registry::{Factory, Growth, Registration, Registry};
 pub use rendezvous::{Delivery, Offer, Receiver, RemoteCall, RemoteSource, Rendezvous, Results};
-pub use resource::{Resource, ResourceManager};
+pub use resource::{LastFound, Resource, ResourceManager};
 pub use shortcut::{Around, Finder, Quick, Shortcut};
 pub use step_env::{Siblings, StepEnv};
 pub use timer::Timer;

@@ -2,7 +2,7 @@
 //! waits (the receiver as a callback, never as a thread).
 
 use crate::StepEnv;
-use crate::edges::{OutgoingEdge, PeerWait, Slots, fail_all};
+use crate::edges::{PeerSink, PeerWait, Slots};
 use downpour_graph::{FunctionRef, Result, Status};
 use downpour_tensor::account::{Account, COUNTED, Refused};
 use downpour_tensor::{DType, Tensor};
@@ -32,8 +32,8 @@ pub trait RemoteSource: Send + Sync {
     /// Sends a value unasked to the task that receives `key`.
     fn push(&self, env: &StepEnv, key: &str, delivery: Delivery) -> Result<()>;
 
-    /// Sends a value unasked along a numbered edge.
-    fn push_edge(&self, env: &StepEnv, edge: &OutgoingEdge, delivery: Delivery) -> Result<()>;
+    /// The way to the task `receiver` (`/job:J/replica:0/task:N`) for what the step pushes to it along numbered edges.
+    fn sink(&self, env: &StepEnv, receiver: &str) -> Result<Arc<dyn PeerSink>>;
 
     /// Begins to wait for what `sender` pushes to the step along numbered edges.
     fn wait_for(&self, env: &StepEnv, sender: &str) -> Result<Box<dyn PeerWait>>;
@@ -49,6 +49,9 @@ pub trait RemoteSource: Send + Sync {
 
     /// Sends what was collected.
     fn end_batch(&self);
+
+    /// Sends what was collected so far: others may wait for it, and the thread is about to do something long.
+    fn flush_batch(&self);
 
     /// Runs a function on another task and calls `done` once, as [`RemoteSource::recv`] does.
     fn call(&self, env: &StepEnv, call: RemoteCall, done: Results);
@@ -299,7 +302,7 @@ impl Rendezvous {
             let edges = state.abort_edges(&reason);
             (std::mem::take(&mut state.table), edges)
         };
-        fail_all(edges);
+        edges.tell();
         for waiting in table.into_values() {
             if let Waiting::Receivers(receivers) = waiting {
                 for receiver in receivers {

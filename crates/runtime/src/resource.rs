@@ -4,10 +4,12 @@
 use crate::memory::Held;
 use crate::variable::{Variable, VariableFacts};
 use downpour_graph::{Result, Status};
+use downpour_tensor::{ResourceHandle, Tensor};
 use parking_lot::Mutex;
 use std::any::{Any, TypeId};
 use std::collections::HashMap;
-use std::sync::Arc;
+use std::sync::atomic::{AtomicU64, Ordering};
+use std::sync::{Arc, Weak};
 
 /// Something a resource manager may hold.
 pub trait Resource: Any + Send + Sync {
@@ -37,15 +39,35 @@ fn look<R: Resource>(resource: &(dyn Any + Send + Sync)) -> Option<&dyn Resource
 type Container = HashMap<String, Vec<(TypeId, Slot)>>;
 
 /// Containers of named resources.
-#[derive(Default)]
 pub struct ResourceManager {
     containers: Mutex<HashMap<String, Container>>,
+    /// Which resources can be found: another number, that no manager of the process has had, whenever one no longer can.
+    version: AtomicU64,
+}
+
+impl Default for ResourceManager {
+    fn default() -> ResourceManager {
+        ResourceManager {
+            containers: Mutex::default(),
+            version: AtomicU64::new(next_version()),
+        }
+    }
+}
+
+fn next_version() -> u64 {
+    static LAST: AtomicU64 = AtomicU64::new(0);
+    LAST.fetch_add(1, Ordering::Relaxed) + 1
 }
 
 impl ResourceManager {
     /// An empty manager.
     pub fn new() -> ResourceManager {
         ResourceManager::default()
+    }
+
+    /// A resource is about to be taken out. Said under the lock.
+    fn changes(&self) {
+        self.version.store(next_version(), Ordering::Release);
     }
 
     /// The `R` called `name`, if it exists.
@@ -108,6 +130,7 @@ impl ResourceManager {
             .or_default()
             .entry(name.to_owned())
             .or_default();
+        self.changes();
         slots.retain(|(id, _)| *id != TypeId::of::<R>());
         let type_name = resource.type_name();
         slots.push((TypeId::of::<R>(), (resource, type_name, look::<R>)));
@@ -123,6 +146,7 @@ impl ResourceManager {
             return false;
         };
         let before = slots.len();
+        self.changes();
         slots.retain(|(id, _)| *id != TypeId::of::<R>());
         let removed = slots.len() < before;
         if slots.is_empty() {
@@ -134,6 +158,7 @@ impl ResourceManager {
     /// Removes whatever is called `name`, of any type; `false` if there was nothing.
     pub fn remove_any(&self, container: &str, name: &str) -> bool {
         let mut containers = self.containers.lock();
+        self.changes();
         containers
             .get_mut(container)
             .is_some_and(|inside| inside.remove(name).is_some())
@@ -141,7 +166,11 @@ impl ResourceManager {
 
     /// Drops everything in a container.
     pub fn clear(&self, container: &str) {
-        let dropped = self.containers.lock().remove(container);
+        let dropped = {
+            let mut containers = self.containers.lock();
+            self.changes();
+            containers.remove(container)
+        };
         // Destructors run outside the lock: a queue's may cancel waiters that look things up.
         drop(dropped);
     }
@@ -205,6 +234,52 @@ impl ResourceManager {
     }
 }
 
+/// The resource that a kernel found the last time: the next step need not look it up by name. Found again only for the
+/// same handle, and while no resource was taken out of the manager meanwhile.
+pub struct LastFound<R>(Mutex<Option<Found<R>>>);
+
+struct Found<R> {
+    version: u64,
+    /// Kept, so that no other handle can lie where it lies.
+    handle: Tensor,
+    resource: Weak<R>,
+}
+
+impl<R> Default for LastFound<R> {
+    fn default() -> LastFound<R> {
+        LastFound(Mutex::default())
+    }
+}
+
+impl<R: Resource> LastFound<R> {
+    /// The `R` that `handle` names in `resources`, if there is one.
+    pub fn find(&self, resources: &ResourceManager, handle: &Tensor) -> Option<Arc<R>> {
+        let named = handle.as_resources().ok()?.first()?;
+        // What is taken out from here on changes the number.
+        let version = resources.version.load(Ordering::Acquire);
+        let mut last = self.0.lock();
+        if let Some(last) = &*last
+            && last.version == version
+            && is_same(&last.handle, named)
+        {
+            return last.resource.upgrade();
+        }
+        let found = resources.find::<R>(&named.container, &named.name)?;
+        *last = Some(Found {
+            version,
+            handle: handle.clone(),
+            resource: Arc::downgrade(&found),
+        });
+        Some(found)
+    }
+}
+
+/// Whether it is that very handle, not one of the same name.
+fn is_same(kept: &Tensor, handle: &ResourceHandle) -> bool {
+    let kept = kept.as_resources().ok().and_then(<[_]>::first);
+    kept.is_some_and(|kept| std::ptr::eq(kept, handle))
+}
+
 fn find_in<R: Resource>(container: &Container, name: &str) -> Option<Arc<R>> {
     let (_, (found, ..)) = container
         .get(name)?
@@ -218,6 +293,53 @@ mod tests {
     use super::*;
     use crate::{Cancellation, Device, Extensions, MemoryBudget, Staleness, StepEnv};
     use downpour_tensor::Tensor;
+
+    #[test]
+    fn what_was_found_last_is_found_until_it_is_taken_out() {
+        let (m, other) = (ResourceManager::new(), ResourceManager::new());
+        let handle = |name: &str| {
+            Tensor::resource(ResourceHandle {
+                container: "ps".into(),
+                name: name.into(),
+                ..ResourceHandle::default()
+            })
+        };
+        let (v, w) = (handle("v"), handle("w"));
+        let made = |m: &ResourceManager, name: &str| {
+            m.find_or_create("ps", name, || Ok(Variable::new()))
+                .unwrap()
+        };
+        let is = |found: Option<Arc<Variable>>, wanted: &Arc<Variable>| {
+            assert!(found.is_some_and(|f| Arc::ptr_eq(&f, wanted)));
+        };
+        let last = LastFound::<Variable>::default();
+        assert!(last.find(&m, &v).is_none());
+        let first = made(&m, "v");
+        for _ in 0..2 {
+            is(last.find(&m, &v), &first);
+        }
+        // Another handle, another manager.
+        let (second, third) = (made(&m, "w"), made(&other, "v"));
+        is(last.find(&m, &w), &second);
+        is(last.find(&other, &v), &third);
+        is(last.find(&m, &v), &first);
+        // Taken out in every way.
+        let ways: [&dyn Fn(); 4] = [
+            &|| assert!(m.remove::<Variable>("ps", "v")),
+            &|| assert!(m.remove_any("ps", "v")),
+            &|| m.clear("ps"),
+            &|| m.insert("ps", "v", Arc::new(Variable::new())),
+        ];
+        for take_out in ways {
+            let before = made(&m, "v");
+            is(last.find(&m, &v), &before);
+            take_out();
+            let found = last.find(&m, &v);
+            assert!(found.is_none_or(|f| !Arc::ptr_eq(&f, &before)));
+            let after = made(&m, "v");
+            is(last.find(&m, &v), &after);
+        }
+    }
 
     #[test]
     fn resources_are_shared_by_container_and_name() {

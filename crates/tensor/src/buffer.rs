@@ -1,5 +1,6 @@
 //! Aligned, reference-counted bytes: all `unsafe` of the value layer. Memory is either our own
 //! (64-byte aligned, or a `Vec` taken over without copying) or borrowed: from a network message, or from a process beside this one.
+//! A scalar's few bytes lie beside their reference count: one allocation in place of two.
 //! A buffer is immutable while shared; [`Buffer::make_mut`] is the only door to write.
 #![allow(
     unsafe_code,
@@ -10,12 +11,16 @@ use crate::Element;
 use crate::account::{Account, pay_for};
 use bytes::Bytes;
 use std::alloc::{Layout, alloc, alloc_zeroed, dealloc, handle_alloc_error};
+use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::ptr::NonNull;
 use std::sync::Arc;
 
 /// Alignment of memory that we allocate ourselves: a cache line, and enough for AVX-512.
 const ALIGN: usize = 64;
+
+/// Most bytes that lie beside their reference count: as many as the other kinds of owner take there.
+const INLINE: usize = 32;
 
 /// A window on reference-counted bytes.
 #[derive(Clone)]
@@ -26,6 +31,7 @@ pub struct Buffer {
 }
 
 struct Storage {
+    /// Where the bytes are, unless they lie here.
     ptr: NonNull<u8>,
     len: usize,
     owner: Owner,
@@ -38,7 +44,15 @@ enum Owner {
     Heap(Layout),
     /// Kept alive by the message it arrived in, or by the process that lends it; never written.
     Shared(#[expect(dead_code, reason = "held only so that the bytes stay alive")] Bytes),
+    /// Here.
+    Inline(UnsafeCell<Few>),
 }
+
+/// Room for a few bytes, aligned for elements of any type.
+#[repr(align(8))]
+struct Few(#[expect(dead_code, reason = "reached by its address")] [MaybeUninit<u8>; INLINE]);
+
+const _: () = assert!(size_of::<Owner>() <= 40);
 
 // SAFETY: the bytes are plain data; they are written only through `make_mut`, which needs the
 // one and only reference, so sharing and sending follow the rules of `Arc<[u8]>`.
@@ -62,22 +76,39 @@ impl Drop for Storage {
 }
 
 impl Storage {
+    /// The first byte. What lies inline moves with the storage.
+    #[inline]
+    fn start(&self) -> *mut u8 {
+        match &self.owner {
+            Owner::Inline(few) => few.get().cast(),
+            Owner::Heap(_) | Owner::Shared(_) => self.ptr.as_ptr(),
+        }
+    }
+
+    fn new(len: usize, zeroed: bool) -> Storage {
+        if len > INLINE {
+            return Storage::heap(len, zeroed);
+        }
+        let few = match zeroed {
+            true => Few([MaybeUninit::new(0); INLINE]),
+            false => Few([MaybeUninit::uninit(); INLINE]),
+        };
+        Storage {
+            ptr: NonNull::dangling(),
+            len,
+            owner: Owner::Inline(UnsafeCell::new(few)),
+            payer: None,
+        }
+    }
+
     fn heap(len: usize, zeroed: bool) -> Storage {
         // A length that no allocation can have fails the same way as exhausted memory; callers
         // with untrusted lengths check their budget first.
         let Ok(layout) = Layout::from_size_align(len, ALIGN) else {
             handle_alloc_error(Layout::new::<u8>())
         };
-        if len == 0 {
-            return Storage {
-                ptr: dangling(),
-                len,
-                owner: Owner::Heap(layout),
-                payer: None,
-            };
-        }
         let payer = pay_for(len);
-        // SAFETY: the layout has a non-zero size.
+        // SAFETY: the layout has a non-zero size: what is short lies inline.
         let ptr = unsafe {
             if zeroed {
                 alloc_zeroed(layout)
@@ -105,7 +136,7 @@ impl Buffer {
     /// `len` zero bytes.
     pub fn zeroed(len: usize) -> Buffer {
         Buffer {
-            storage: Arc::new(Storage::heap(len, true)),
+            storage: Arc::new(Storage::new(len, true)),
             offset: 0,
             len,
         }
@@ -116,8 +147,8 @@ impl Buffer {
     /// # Safety
     /// `fill` must write all `len` bytes from the pointer it gets, and none beyond them.
     pub unsafe fn build(len: usize, fill: impl FnOnce(*mut u8)) -> Buffer {
-        let storage = Storage::heap(len, false);
-        fill(storage.ptr.as_ptr());
+        let storage = Storage::new(len, false);
+        fill(storage.start());
         Buffer {
             storage: Arc::new(storage),
             offset: 0,
@@ -127,10 +158,10 @@ impl Buffer {
 
     /// Copies bytes into aligned memory.
     pub fn copy_from(bytes: &[u8]) -> Buffer {
-        let storage = Storage::heap(bytes.len(), false);
+        let storage = Storage::new(bytes.len(), false);
         // SAFETY: the new storage has room for `bytes.len()` bytes and cannot overlap `bytes`.
         unsafe {
-            std::ptr::copy_nonoverlapping(bytes.as_ptr(), storage.ptr.as_ptr(), bytes.len());
+            std::ptr::copy_nonoverlapping(bytes.as_ptr(), storage.start(), bytes.len());
         }
         Buffer {
             storage: Arc::new(storage),
@@ -139,18 +170,30 @@ impl Buffer {
         }
     }
 
-    /// Takes over a vector's memory without copying.
+    /// The bytes of one element.
+    #[inline]
+    pub fn scalar<T: Element>(value: T) -> Buffer {
+        let bytes = std::ptr::from_ref(&value).cast::<u8>();
+        // SAFETY: the elements admitted by `Element` are plain data without padding, so all their bytes are initialised.
+        Buffer::copy_from(unsafe { std::slice::from_raw_parts(bytes, size_of::<T>()) })
+    }
+
+    /// Takes over a vector's memory without copying, unless it is a few bytes.
     pub fn from_vec<T: Element>(values: Vec<T>) -> Buffer {
+        if size_of_val(&*values) <= INLINE {
+            // SAFETY: as in `scalar`.
+            let bytes = unsafe {
+                std::slice::from_raw_parts(values.as_ptr().cast::<u8>(), size_of_val(&*values))
+            };
+            return Buffer::copy_from(bytes);
+        }
         let layout = Layout::array::<T>(values.capacity()).expect("a live Vec has a valid layout");
         // While the vector can still be dropped.
         let payer = pay_for(layout.size());
         let mut values = std::mem::ManuallyDrop::new(values);
         let len = values.len() * size_of::<T>();
-        let ptr = if layout.size() == 0 {
-            dangling()
-        } else {
-            NonNull::new(values.as_mut_ptr().cast::<u8>()).expect("a Vec's pointer is never null")
-        };
+        let ptr =
+            NonNull::new(values.as_mut_ptr().cast::<u8>()).expect("a Vec's pointer is never null");
         // The vector is not dropped (ManuallyDrop), its memory came from the global allocator
         // with `layout`, and `Element` has no destructor, so `Storage` may own and free it.
         let storage = Storage {
@@ -187,6 +230,7 @@ impl Buffer {
     }
 
     /// Number of bytes in the window.
+    #[inline]
     pub fn len(&self) -> usize {
         self.len
     }
@@ -197,11 +241,12 @@ impl Buffer {
     }
 
     /// The bytes.
+    #[inline]
     pub fn as_bytes(&self) -> &[u8] {
         debug_assert!(self.offset + self.len <= self.storage.len);
         // SAFETY: `offset + len <= storage.len` holds by construction (`slice` checks it), the
         // memory is initialised, and nobody writes while this shared borrow lives.
-        unsafe { std::slice::from_raw_parts(self.storage.ptr.as_ptr().add(self.offset), self.len) }
+        unsafe { std::slice::from_raw_parts(self.storage.start().add(self.offset), self.len) }
     }
 
     /// A narrower window on the same memory, or `None` when it would not fit.
@@ -217,11 +262,13 @@ impl Buffer {
     }
 
     /// Whether no other buffer shares the memory, so that writing needs no copy.
+    #[inline]
     pub fn is_unique(&self) -> bool {
-        Arc::strong_count(&self.storage) == 1 && matches!(self.storage.owner, Owner::Heap(_))
+        Arc::strong_count(&self.storage) == 1 && !self.is_borrowed()
     }
 
     /// Whether the memory is somebody else's, lent to us: a message's, or another process'.
+    #[inline]
     pub fn is_borrowed(&self) -> bool {
         matches!(self.storage.owner, Owner::Shared(_))
     }
@@ -237,15 +284,14 @@ impl Buffer {
     }
 
     /// The bytes for writing; copies first if the memory is shared.
+    #[inline]
     pub fn make_mut(&mut self) -> &mut [u8] {
         if Arc::get_mut(&mut self.storage).is_none_or(|s| matches!(s.owner, Owner::Shared(_))) {
             *self = Buffer::copy_from(self.as_bytes());
         }
         // SAFETY: `self` now holds the only reference to heap memory of ours (checked or freshly
         // copied), and the window lies inside it.
-        unsafe {
-            std::slice::from_raw_parts_mut(self.storage.ptr.as_ptr().add(self.offset), self.len)
-        }
+        unsafe { std::slice::from_raw_parts_mut(self.storage.start().add(self.offset), self.len) }
     }
 
     /// The bytes as elements; `None` if length or alignment does not fit.
@@ -305,7 +351,7 @@ impl BufferWriter {
     /// Room for exactly `len` bytes. Callers with untrusted lengths check their budget first.
     pub fn new(len: usize) -> BufferWriter {
         BufferWriter {
-            storage: Storage::heap(len, false),
+            storage: Storage::new(len, false),
             written: 0,
         }
     }
@@ -321,7 +367,7 @@ impl BufferWriter {
         // SAFETY: `written + n <= storage.len`, the storage is ours alone, and `bytes` cannot
         // overlap memory that nobody else has seen.
         unsafe {
-            let at = self.storage.ptr.as_ptr().add(self.written);
+            let at = self.storage.start().add(self.written);
             std::ptr::copy_nonoverlapping(bytes.as_ptr(), at, n);
         }
         self.written += n;
@@ -339,7 +385,7 @@ impl BufferWriter {
         // SAFETY: `written + room <= storage.len`, and the storage is ours alone; the elements need not be
         // initialised.
         let free = unsafe {
-            let at = self.storage.ptr.as_ptr().add(self.written);
+            let at = self.storage.start().add(self.written);
             std::slice::from_raw_parts_mut(at.cast::<MaybeUninit<u8>>(), room)
         };
         let start = free.as_ptr().cast::<u8>();
@@ -412,9 +458,35 @@ mod tests {
         let b = unsafe { Buffer::build(4, |p| p.cast::<[u8; 4]>().write([1, 2, 3, 4])) };
         assert_eq!(b.as_bytes(), [1, 2, 3, 4]);
         assert!(b.is_unique());
+        // SAFETY: the closure writes all bytes.
+        let b = unsafe { Buffer::build(INLINE + 1, |p| p.write_bytes(7, INLINE + 1)) };
+        assert_eq!(b.as_bytes(), [7; INLINE + 1]);
         assert!((b.as_bytes().as_ptr() as usize).is_multiple_of(ALIGN));
         // SAFETY: there is nothing to write.
         assert!(unsafe { Buffer::build(0, |_| ()) }.is_empty());
+    }
+
+    #[test]
+    fn short_buffers_behave_as_long_ones() {
+        for len in [0, 1, INLINE - 1, INLINE, INLINE + 1] {
+            let values: Vec<u8> = (0..len as u8).collect();
+            let mut a = Buffer::from_vec(values.clone());
+            let at = a.as_bytes().as_ptr();
+            let moved = std::hint::black_box(vec![a.clone()]);
+            let sent = a.to_bytes();
+            assert_eq!((&sent[..], a.as_bytes()), (&values[..], &values[..]));
+            assert_eq!(moved[0].as_bytes().as_ptr(), at, "{len}");
+            assert!(at.addr().is_multiple_of(8) || len > INLINE);
+            assert!(!a.is_unique());
+            a.make_mut().fill(9);
+            assert!(sent == values && a.as_bytes() == vec![9; len] && a.is_unique());
+            let mut w = BufferWriter::new(len);
+            w.write(&values);
+            assert_eq!(w.finish().unwrap().as_bytes(), values);
+            assert_eq!(Buffer::zeroed(len).as_bytes(), vec![0; len]);
+        }
+        assert_eq!(Buffer::scalar(2.5f64).as_slice::<f64>().unwrap(), [2.5]);
+        assert_eq!(Buffer::scalar(true).as_bytes(), [1]);
     }
 
     #[test]

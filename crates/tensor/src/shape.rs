@@ -32,8 +32,16 @@ pub enum ShapeError {
 /// let s = Shape::from([2, 3]);
 /// assert_eq!((s.rank(), s.num_elements(), s.to_string()), (2, 6, "[2,3]".to_string()));
 /// ```
-#[derive(Clone, PartialEq, Eq, Hash, Default)]
+#[derive(PartialEq, Eq, Hash, Default)]
 pub struct Shape(Dims);
+
+impl Clone for Shape {
+    /// Copies the sizes at once: that of the list would go through them one by one.
+    #[inline]
+    fn clone(&self) -> Shape {
+        Shape(Dims::from_slice(&self.0))
+    }
+}
 
 impl Shape {
     /// The shape of a scalar.
@@ -65,21 +73,25 @@ impl Shape {
     }
 
     /// Number of dimensions.
+    #[inline]
     pub fn rank(&self) -> usize {
         self.0.len()
     }
 
     /// Product of the dimensions (1 for a scalar).
+    #[inline]
     pub fn num_elements(&self) -> usize {
         self.0.iter().fold(1usize, |p, &d| p.saturating_mul(d))
     }
 
     /// The dimensions.
+    #[inline]
     pub fn dims(&self) -> &[usize] {
         &self.0
     }
 
     /// Whether this is the shape of a scalar.
+    #[inline]
     pub fn is_scalar(&self) -> bool {
         self.0.is_empty()
     }

@@ -94,11 +94,10 @@ impl Tensor {
 
     /// A scalar.
     pub fn scalar<T: Element>(value: T) -> Tensor {
-        let data = Data::Plain(Buffer::from_vec(vec![value]));
         Tensor {
             dtype: T::DTYPE,
             shape: Shape::scalar(),
-            data,
+            data: Data::Plain(Buffer::scalar(value)),
         }
     }
 
@@ -235,31 +234,37 @@ impl Tensor {
     }
 
     /// The element type.
+    #[inline]
     pub fn dtype(&self) -> DType {
         self.dtype
     }
 
     /// The shape.
+    #[inline]
     pub fn shape(&self) -> &Shape {
         &self.shape
     }
 
     /// The dimensions.
+    #[inline]
     pub fn dims(&self) -> &[usize] {
         self.shape.dims()
     }
 
     /// Number of dimensions.
+    #[inline]
     pub fn rank(&self) -> usize {
         self.shape.rank()
     }
 
     /// Number of elements.
+    #[inline]
     pub fn num_elements(&self) -> usize {
         self.shape.num_elements()
     }
 
     /// Bytes the elements take (for strings: their contents).
+    #[inline]
     pub fn byte_len(&self) -> usize {
         match &self.data {
             Data::Plain(b) => b.len(),
@@ -269,6 +274,7 @@ impl Tensor {
     }
 
     /// About as many bytes as there are to go through, found without going through them.
+    #[inline]
     pub fn weight(&self) -> usize {
         const LOOKED_AT: usize = 16;
         match &self.data {
@@ -334,6 +340,7 @@ impl Tensor {
     }
 
     /// Whether writing needs no copy.
+    #[inline]
     pub fn is_unique(&self) -> bool {
         match &self.data {
             Data::Plain(b) => b.is_unique(),
@@ -344,6 +351,7 @@ impl Tensor {
     }
 
     /// The plain bytes, or `None` for strings, resources and variants.
+    #[inline]
     pub fn buffer(&self) -> Option<&Buffer> {
         match &self.data {
             Data::Plain(b) => Some(b),

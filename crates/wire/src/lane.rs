@@ -66,11 +66,11 @@ pub enum Kind {
 impl Kind {
     fn of(number: u8) -> Option<Kind> {
         use Kind::*;
-        let all = [
+        const ALL: [Kind; 14] = [
             Run, Ended, Stop, Tensor, Offer, Take, Data, Decline, Ping, Pong, Ask, Told, Edge,
             EdgeOffer,
         ];
-        all.into_iter().find(|k| *k as u8 == number)
+        ALL.get(usize::from(number).checked_sub(1)?).copied()
     }
 }
 
@@ -243,6 +243,12 @@ impl Form {
             number => {
                 let dtype = DType::from_number(i32::from(number));
                 let dtype = dtype.map_err(|_| BadFrame("a tensor of an unknown type"))?;
+                if rank == 0 {
+                    return match dtype.size() {
+                        Some(_) => Ok(Form::Plain(dtype, Shape::scalar())),
+                        None => Err(BadFrame("a tensor without plain bytes")),
+                    };
+                }
                 let mut dims = Vec::with_capacity(usize::from(rank));
                 for _ in 0..rank {
                     let dim = i64::try_from(rest.u64()?);
@@ -508,15 +514,22 @@ impl TensorFront {
     ) -> Result<(EdgeId, Option<Tensor>)> {
         let mut rest = Rest(payload);
         let edge = EdgeId(u32::from_le_bytes(rest.array()?));
-        let form = Form::parse(&mut rest)?;
         let front = TensorFront {
             step_id,
             to: Destination::Edge(edge),
-            form,
+            form: Form::parse(&mut rest)?,
             len: rest.0.len(),
         };
         front.check(budget)?;
-        Ok((edge, front.with(Buffer::copy_from(rest.0), budget)?))
+        let bytes = Buffer::copy_from(rest.0);
+        if let Form::Plain(dtype, shape) = front.form {
+            let tensor = Tensor::from_buffer(dtype, shape, bytes);
+            return match tensor {
+                Ok(tensor) => Ok((edge, Some(tensor))),
+                Err(_) => Err(BadFrame("a tensor's bytes do not fit its shape")),
+            };
+        }
+        Ok((edge, front.with(bytes, budget)?))
     }
 
     /// An offer of a value of a numbered edge, with where its bytes are in the memory of who offers them.

@@ -3,10 +3,10 @@
 
 use crate::remote_functions::RemoteFunctions;
 use crate::rpc_log::RpcLog;
-use downpour_graph::{Result, Status};
-use downpour_net::{EdgeWait, Peers, begin_batch, end_batch};
+use downpour_graph::{EdgeId, Result, Status};
+use downpour_net::{EdgeSink, EdgeWait, Peers, begin_batch, end_batch, flush_batch};
 use downpour_runtime::{
-    Delivery, OutgoingEdge, PeerWait, Receiver, RemoteCall, RemoteSource, Results, StepEnv,
+    Delivery, PeerSink, PeerWait, Receiver, RemoteCall, RemoteSource, Results, StepEnv,
 };
 use downpour_tensor::Tensor;
 use parking_lot::Mutex;
@@ -93,10 +93,8 @@ impl RemoteSource for PeerSource {
         self.peers.push(env.step_id, key, tensor)
     }
 
-    fn push_edge(&self, env: &StepEnv, edge: &OutgoingEdge, delivery: Delivery) -> Result<()> {
-        let tensor = delivery.tensor.as_ref();
-        self.peers
-            .push_edge(env.step_id, &edge.receiver, edge.id, tensor)
+    fn sink(&self, _: &StepEnv, receiver: &str) -> Result<Arc<dyn PeerSink>> {
+        Ok(Arc::new(Sink(self.peers.sink(receiver)?)))
     }
 
     fn wait_for(&self, env: &StepEnv, sender: &str) -> Result<Box<dyn PeerWait>> {
@@ -122,9 +120,24 @@ impl RemoteSource for PeerSource {
         end_batch();
     }
 
+    fn flush_batch(&self) {
+        flush_batch();
+    }
+
     fn call(&self, env: &StepEnv, call: RemoteCall, done: Results) {
         let call = self.functions.clone().call(env, call);
         self.wait(env, call, done);
+    }
+}
+
+/// The way to one peer.
+struct Sink(EdgeSink);
+
+impl PeerSink for Sink {
+    fn push(&self, step_id: u64, values: &mut Vec<(EdgeId, Option<Tensor>)>) -> Result<()> {
+        let outcome = self.0.push(step_id, values);
+        values.clear();
+        outcome
     }
 }
 
@@ -132,12 +145,12 @@ impl RemoteSource for PeerSource {
 struct Waits(EdgeWait);
 
 impl PeerWait for Waits {
-    fn begin(&self) {
-        self.0.begin();
+    fn begin(&self, count: usize) {
+        self.0.begin(count);
     }
 
-    fn end(&self) {
-        self.0.end();
+    fn end(&self, count: usize) {
+        self.0.end(count);
     }
 }
 

@@ -1,11 +1,10 @@
 //! `_Send` and `_Recv`: hand-over of a tensor through the step's rendezvous, or from the task
-//! that has it.
+//! that has it. Numbered edges between tasks are the executor's.
 
 use crate::list::travel::revived;
-use downpour_graph::{DeviceName, EdgeId, Result, Status};
+use downpour_graph::{DeviceName, Result, Status};
 use downpour_runtime::{
-    Built, Delivery, KernelBuilder, NodeInfo, OutgoingEdge, Receiver, Registry, StepEnv, Value,
-    Variable,
+    Built, Delivery, KernelBuilder, NodeInfo, Receiver, Registry, StepEnv, Value, Variable,
 };
 use smallvec::smallvec;
 use std::sync::Arc;
@@ -34,17 +33,6 @@ fn key_prefix(b: &KernelBuilder<'_>) -> Result<String> {
 fn send(b: &KernelBuilder<'_>) -> Result<Built> {
     let prefix = key_prefix(b)?;
     let is_pushed = is_pushed(b);
-    if let Some(edge) = numbered(b, &prefix)? {
-        return Built::cheap(move |ctx| {
-            // A dead input arrives as no input at all.
-            let tensor = ctx.take(0).ok();
-            let env = ctx.env();
-            match &env.remote {
-                Some(remote) => remote.push_edge(env, &edge, Delivery { tensor }),
-                None => Err(Status::internal("a step without peers has an edge to one")),
-            }
-        });
-    }
     Built::cheap(move |ctx| {
         let (frame, iter) = ctx.frame_iter();
         let key = format!("{prefix};{frame}:{iter}");
@@ -114,23 +102,6 @@ fn recv(b: &KernelBuilder<'_>) -> Result<Built> {
 /// Whether the sender sends unasked, as the master has agreed with both tasks.
 fn is_pushed(b: &KernelBuilder<'_>) -> bool {
     b.attrs().bool("_pushed").unwrap_or(false)
-}
-
-/// The edge, if it has a number: then the executor receives by it what is sent here.
-fn numbered(b: &KernelBuilder<'_>, key: &str) -> Result<Option<OutgoingEdge>> {
-    if !is_pushed(b) || b.attrs().find("_edge").is_none() {
-        return Ok(None);
-    }
-    let number = b.attrs().int("_edge")?;
-    let id = u32::try_from(number)
-        .map_err(|_| Status::invalid_argument(format!("{number} is no number of an edge")))?;
-    let receiver = DeviceName::parse(b.attrs().str("recv_device")?)
-        .map_err(|e| Status::invalid_argument(e.to_string()))?;
-    Ok(Some(OutgoingEdge {
-        id: EdgeId(id),
-        receiver: receiver.task_name().to_string(),
-        key: key.to_owned(),
-    }))
 }
 
 /// Whether the value comes from the client, wherever its device is said to be.

@@ -2,7 +2,7 @@
 
 use crate::queue::shared_handle::ANONYMOUS;
 use downpour_graph::{Result, Status};
-use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, Variable};
+use downpour_runtime::{Built, KernelBuilder, LastFound, OpContext, Registry, Variable};
 use downpour_tensor::{DType, ResourceHandle, Tensor};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -75,6 +75,14 @@ fn readable(ctx: &OpContext<'_>, i: usize) -> Result<Tensor> {
     })
 }
 
+/// The variable that input 0 names, unless it is one that ends with the step.
+fn found_again(ctx: &OpContext<'_>, last: &LastFound<Variable>) -> Result<Option<Arc<Variable>>> {
+    if ctx.handle(0)?.container == ANONYMOUS {
+        return Ok(None);
+    }
+    Ok(last.find(&ctx.device().resources, ctx.input(0)?))
+}
+
 fn container<'a>(b: &'a KernelBuilder<'_>, given: &'a str) -> &'a str {
     if given.is_empty() {
         &b.device.default_container
@@ -142,8 +150,13 @@ fn var_handles(b: &KernelBuilder<'_>) -> Result<Built> {
 
 fn read_variable(b: &KernelBuilder<'_>) -> Result<Built> {
     let dtype = b.attrs().dtype("dtype")?;
+    let last = LastFound::<Variable>::default();
     Built::cheap(move |ctx| {
-        let value = readable(ctx, 0)?;
+        let known = found_again(ctx, &last)?;
+        let value = match known.and_then(|v| v.read_by(ctx.env().step_id)) {
+            Some(value) => value,
+            None => readable(ctx, 0)?,
+        };
         check_dtype(dtype, &value)?;
         ctx.set_output(0, value);
         Ok(())
@@ -187,16 +200,13 @@ fn check_dtype(wanted: DType, value: &Tensor) -> Result<()> {
 fn assign_variable(b: &KernelBuilder<'_>) -> Result<Built> {
     let dtype = b.attrs().dtype("dtype")?;
     let validate = b.attrs().bool("validate_shape")?;
+    let last = LastFound::<Variable>::default();
     Built::cheap(move |ctx| {
         let value = ctx.take(1)?.kept();
-        let handle = ctx.handle(0)?;
-        let resources = if handle.container == ANONYMOUS {
-            &ctx.env().step_resources
-        } else {
-            &*ctx.device().resources
+        let variable = match found_again(ctx, &last)? {
+            Some(variable) => variable,
+            None => find_or_make(ctx)?,
         };
-        let variable =
-            resources.find_or_create(&handle.container, &handle.name, || Ok(Variable::new()))?;
         variable.update(|old| {
             if let Some(old) = old {
                 if old.dtype() != dtype {
@@ -218,6 +228,17 @@ fn assign_variable(b: &KernelBuilder<'_>) -> Result<Built> {
             Ok(())
         })
     })
+}
+
+/// The variable that input 0 names, made if there is none.
+fn find_or_make(ctx: &OpContext<'_>) -> Result<Arc<Variable>> {
+    let handle = ctx.handle(0)?;
+    let resources = if handle.container == ANONYMOUS {
+        &ctx.env().step_resources
+    } else {
+        &*ctx.device().resources
+    };
+    resources.find_or_create(&handle.container, &handle.name, || Ok(Variable::new()))
 }
 
 fn variable_shape(b: &KernelBuilder<'_>) -> Result<Built> {

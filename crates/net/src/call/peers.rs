@@ -5,9 +5,9 @@ use crate::call::h2_client::H2Client;
 use crate::call::pull::pull;
 use crate::call::size_memory::SizeMemory;
 use crate::call::watch::Watch;
-use crate::lane::{Awaited, Lanes, lost};
+use crate::lane::{Awaited, Lane, Lanes, lost};
 use crate::task::Reply;
-use crate::traffic::{Asked, Awaiting};
+use crate::traffic::{Asked, Awaiting, Outgoing};
 use crate::{Limits, Traffic};
 use downpour_cluster::{ClusterError, ClusterSpec};
 use downpour_graph::{Code, DeviceName, EdgeId, Result, Status};
@@ -113,21 +113,13 @@ impl Peers {
         Ok(())
     }
 
-    /// Sends a value along a numbered edge to `task`.
-    pub fn push_edge(
-        &self,
-        step_id: u64,
-        task: &str,
-        edge: EdgeId,
-        tensor: Option<&Tensor>,
-    ) -> Result<()> {
-        let Some(lanes) = &self.lanes else {
-            return Err(lost(task));
-        };
-        lanes.push_edge(task, step_id, edge, tensor)?;
-        let bytes = tensor.map_or(0, Tensor::byte_len);
-        self.traffic.sent_tensor(task, bytes);
-        Ok(())
+    /// The way to `task` for values of numbered edges: found once, used by all values of a step.
+    pub fn sink(&self, task: &str) -> Result<EdgeSink> {
+        let lanes = self.lanes.as_ref().ok_or_else(|| lost(task))?;
+        Ok(EdgeSink {
+            lane: lanes.to(task).ok_or_else(|| lost(task))?,
+            traffic: self.traffic.to(task),
+        })
     }
 
     /// Counts the waits of a step for values that `task` sends along numbered edges.
@@ -374,6 +366,24 @@ impl Peers {
     }
 }
 
+/// The way to a task for values of numbered edges.
+pub struct EdgeSink {
+    lane: Arc<Lane>,
+    traffic: Outgoing,
+}
+
+impl EdgeSink {
+    /// Sends values of a step.
+    pub fn push(&self, step_id: u64, values: &[(EdgeId, Option<Tensor>)]) -> Result<()> {
+        self.lane.push_edges(step_id, values)?;
+        let bytes =
+            |(_, tensor): &(EdgeId, Option<Tensor>)| tensor.as_ref().map_or(0, Tensor::byte_len);
+        self.traffic
+            .sent(values.len(), values.iter().map(bytes).sum());
+        Ok(())
+    }
+}
+
 /// Values of a step that a peer will send along numbered edges, until none is waited for.
 pub struct EdgeWait {
     _awaited: Awaited,
@@ -381,14 +391,14 @@ pub struct EdgeWait {
 }
 
 impl EdgeWait {
-    /// One more is waited for.
-    pub fn begin(&self) {
-        self.awaiting.begin();
+    /// So many more are waited for.
+    pub fn begin(&self, count: usize) {
+        self.awaiting.begin(count);
     }
 
-    /// One less.
-    pub fn end(&self) {
-        self.awaiting.end();
+    /// So many less.
+    pub fn end(&self, count: usize) {
+        self.awaiting.end(count);
     }
 }
 

@@ -27,6 +27,9 @@ use std::sync::atomic::{AtomicBool, AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, OnceLock, Weak};
 use std::task::{Wake, Waker};
 
+/// Values of numbered edges that are sent although their thread batches.
+const CUT: usize = 128;
+
 /// Takes the end of a call: its error, or whether its step left nothing behind.
 pub(crate) type CallDone = Box<dyn FnOnce(Result<bool>) + Send>;
 
@@ -193,26 +196,33 @@ impl Lane {
         }
     }
 
-    /// Sends a value of a step along a numbered edge.
-    pub(crate) fn push_edge(
+    /// Sends values of a step along numbered edges.
+    pub(crate) fn push_edges(
         &self,
         step_id: u64,
-        edge: EdgeId,
-        tensor: Option<&Tensor>,
+        values: &[(EdgeId, Option<Tensor>)],
     ) -> Result<()> {
-        let offer = self.next.fetch_add(1, Ordering::Relaxed);
+        let mut offer = self.next.fetch_add(values.len() as u64, Ordering::Relaxed);
         let mut outcome: Result<()> = Ok(());
         self.write(|writer| {
-            outcome = writer.append(|out| {
-                Ok(match lane::send_edge(out, step_id, edge, tensor, offer)? {
-                    Following::Nothing => None,
-                    Following::Rest(rest) => Some(rest),
-                    Following::Offered(bytes) => {
-                        self.offers.lock().insert(offer, bytes);
-                        None
-                    }
-                })
-            });
+            for (edge, tensor) in values {
+                outcome = writer.append(|out| {
+                    let tensor = tensor.as_ref();
+                    Ok(match lane::send_edge(out, step_id, *edge, tensor, offer)? {
+                        Following::Nothing => None,
+                        Following::Rest(rest) => Some(rest),
+                        Following::Offered(bytes) => {
+                            self.offers.lock().insert(offer, bytes);
+                            None
+                        }
+                    })
+                });
+                if outcome.is_err() {
+                    break;
+                }
+                offer += 1;
+            }
+            writer.values += values.len();
             self.sent_frame(writer);
         });
         outcome?;
@@ -267,7 +277,8 @@ impl Lane {
             // A peer that does not read is as good as gone: the driver ends the lane.
             self.socket.shut_down();
             writer.discard();
-        } else if !write_batch::defers(&self.me) {
+        } else if writer.values >= CUT || !write_batch::defers(&self.me) {
+            // Of many values the receiver begins with the first while this task makes the next.
             self.flush(writer);
         }
     }

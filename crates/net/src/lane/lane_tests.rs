@@ -336,7 +336,8 @@ async fn values_along_numbered_edges_keep_their_order_among_other_frames() {
     let (a, b) = two(Limits::default(), true).await;
     a.peers.open_lane(B, None).await.unwrap();
     let push = |step: u64, edge: u32, tensor: Option<&Tensor>| {
-        a.peers.push_edge(step, B, EdgeId(edge), tensor).unwrap();
+        let sink = a.peers.sink(B).unwrap();
+        sink.push(step, &[(EdgeId(edge), tensor.cloned())]).unwrap();
     };
     // Copied into the batch, beside it, and offered.
     let small = Tensor::scalar(1.5f32);

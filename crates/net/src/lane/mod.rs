@@ -209,20 +209,6 @@ impl Lanes {
         }
     }
 
-    /// As [`Lanes::push`], along a numbered edge.
-    pub(crate) fn push_edge(
-        &self,
-        peer: &str,
-        step_id: u64,
-        edge: EdgeId,
-        tensor: Option<&Tensor>,
-    ) -> Result<()> {
-        match self.to(peer) {
-            Some(lane) => lane.push_edge(step_id, edge, tensor),
-            None => Err(lost(peer)),
-        }
-    }
-
     /// Counts a wait for a value of `peer`, whose silence then is noticed. A peer that was never there is about to come: who
     /// sends makes the lane.
     pub(crate) fn await_from(&self, peer: &str, step_id: u64) -> Result<Awaited> {

@@ -1,5 +1,6 @@
-//! What a lane has yet to send: short frames go before the next piece of a long transfer, and several
-//! transfers take turns.
+//! What a lane has yet to send: short frames go before the next piece of a long transfer. Of several transfers the oldest
+//! and the one with the least left take turns: values of one size arrive one after the other, so that work on the
+//! first begins while the next is on its way; a short one does not wait for a long one, and none waits for ever.
 
 use super::socket::{Moved, Socket};
 use bytes::{Bytes, BytesMut};
@@ -21,12 +22,16 @@ pub(crate) struct Writer {
     frames: VecDeque<Bytes>,
     /// Short frames behind those, one after the other in one piece.
     tail: BytesMut,
-    /// Offers that were taken, and what of them has not been sent.
+    /// Offers that were taken, in that order, and what of them has not been sent.
     transfers: VecDeque<(u64, Bytes)>,
+    /// Whether it is the turn of the transfer with the least left.
+    is_shorts_turn: bool,
     /// Whether the short frames have a sign of life among them.
     pub(crate) has_pong: bool,
     /// Bytes of the short frames.
     waiting: usize,
+    /// Values of numbered edges among the short frames.
+    pub(crate) values: usize,
     /// Bytes that the socket has taken.
     pub(crate) sent: u64,
     /// Whether the socket takes no more.
@@ -82,7 +87,7 @@ impl Writer {
         self.frames = VecDeque::new();
         self.tail = BytesMut::new();
         self.transfers = VecDeque::new();
-        self.waiting = 0;
+        (self.waiting, self.values) = (0, 0);
     }
 
     /// Bytes that go before whatever is added next.
@@ -127,13 +132,23 @@ impl Writer {
         self.close_tail();
         std::mem::swap(&mut self.leaving, &mut self.frames);
         if !self.leaving.is_empty() {
-            (self.has_pong, self.waiting) = (false, 0);
+            (self.has_pong, self.waiting, self.values) = (false, 0, 0);
             return;
         }
-        let Some((offer, mut bytes)) = self.transfers.pop_front() else {
+        let by_length = |(_, (_, rest)): &(usize, &(u64, Bytes))| rest.len();
+        let shortest = self.transfers.iter().enumerate().min_by_key(by_length);
+        let at = match (self.is_shorts_turn, shortest) {
+            (true, Some((at, _))) => at,
+            _ => 0,
+        };
+        let Some((offer, bytes)) = self.transfers.get_mut(at) else {
             return;
         };
-        let piece = bytes.split_to(bytes.len().min(CHUNK));
+        self.is_shorts_turn = !self.is_shorts_turn;
+        let (offer, piece) = (*offer, bytes.split_to(bytes.len().min(CHUNK)));
+        if bytes.is_empty() {
+            self.transfers.remove(at);
+        }
         let header = Header {
             len: piece.len(),
             kind: Kind::Data,
@@ -143,8 +158,37 @@ impl Writer {
         self.leaving
             .push_back(Bytes::copy_from_slice(&header.encode()));
         self.leaving.push_back(piece);
-        if !bytes.is_empty() {
-            self.transfers.push_back((offer, bytes));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Which transfers the next pieces are of.
+    fn order(writer: &mut Writer) -> Vec<u64> {
+        let mut order = Vec::new();
+        loop {
+            writer.choose();
+            let Some(front) = writer.leaving.pop_front() else {
+                return order;
+            };
+            let front = front.first_chunk().expect("a header goes first");
+            order.push(Header::parse(front).expect("it is one").id);
+            writer.leaving.clear();
         }
+    }
+
+    #[test]
+    fn transfers_of_one_size_go_one_after_the_other_and_a_short_one_beside_a_long_one() {
+        let bytes = |pieces: usize| Bytes::from(vec![0; pieces * CHUNK]);
+        let mut writer = Writer::default();
+        for offer in [1, 2, 3] {
+            writer.transfer(offer, bytes(2));
+        }
+        assert_eq!(order(&mut writer), [1, 1, 2, 2, 3, 3]);
+        writer.transfer(4, bytes(5));
+        writer.transfer(5, bytes(2));
+        assert_eq!(order(&mut writer), [4, 5, 4, 5, 4, 4, 4]);
     }
 }
