@@ -3,8 +3,8 @@
 
 use crate::process::{build_server, cargo, run_watched};
 use crate::{
-    bench, check, cluster, conformance, dashboard, example, examples, fuzz, graphs, inspect,
-    launch, methods, patience, programs,
+    bench, check, cluster, conformance, dashboard, dist, docs, example, examples, fuzz, graphs,
+    inspect, launch, methods, patience, programs,
 };
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
@@ -32,6 +32,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         report.step("methods", || methods::compare(&["--smoke".to_owned()]));
         report.step("launch", launch::run);
         report.step("dashboard", || dashboard::test(&[]));
+        report.step("docs", || docs::test(if is_all { &args[..1] } else { &[] }));
+        report.step("dist", || match is_all {
+            true => dist::run_command(&["--allow-dirty", "--check"].map(str::to_owned)),
+            false => dist::quick(),
+        });
         report.step("cluster", || cluster::run(&[]));
         report.step("cluster over gRPC", || {
             cluster::run(&["--transport", "grpc", "--only", "ours"].map(str::to_owned))

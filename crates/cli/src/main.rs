@@ -11,6 +11,7 @@ mod run;
 mod serve;
 mod shell;
 mod stop;
+mod version;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use downpour_tensor::TensorMemory;
@@ -25,7 +26,8 @@ static ALLOCATOR: TensorMemory<MiMalloc> = TensorMemory(MiMalloc);
 #[derive(Parser)]
 #[command(
     name = "downpour",
-    version,
+    version = version::SHORT,
+    long_version = version::LONG,
     about = "Distributed TensorFlow, rebuilt in Rust",
     after_help = FIRST_STEPS
 )]

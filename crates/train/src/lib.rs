@@ -8,6 +8,7 @@ mod downpour;
 mod election;
 mod events;
 pub mod hooks;
+mod hyperparameters;
 mod meta;
 mod monitored;
 mod optimizer;
@@ -31,6 +32,7 @@ pub use downpour::{DownpourHook, DownpourSgd, DownpourTraining, Replica, ShardBa
 pub use downpour_coordination::Coordinator as CoordinatorUrl;
 pub use election::{Appointed, CoordinatedElection, Election, LeaseElection};
 pub use events::Events;
+pub use hyperparameters::Hyperparameter;
 pub use meta::{Imported, MetaGraph};
 pub use monitored::{Every, MonitoredSession, MonitoredStep};
 pub use optimizer::{

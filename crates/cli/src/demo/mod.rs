@@ -77,7 +77,10 @@ impl Show {
     fn run(&self, flags: &Flags) -> Result<ExitCode> {
         let mut setup = setup(flags.kill.clone())?;
         setup.unlogged = Some(progress::MARK.to_owned());
-        let kept = data::keep();
+        let kept = match &flags.data {
+            Some(dir) => Some(data::given(dir)?),
+            None => data::keep(),
+        };
         let local = Local::prepare(self.spec(flags, kept.as_deref())?, setup)?;
         let state = local.monitor().snapshot();
         if kept.is_none() {
