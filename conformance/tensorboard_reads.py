@@ -62,7 +62,7 @@ def accumulated(check, folder):
     check("tags of histograms", tags["histograms"], ["weights"])
     check("tags of images", set(tags["images"]), IMAGES)
     check("tags of sounds", tags["audio"], ["waves/audio/0"])
-    check("tags of tensors", set(tags["tensors"]), {"note", "table"})
+    check("tags of tensors", set(tags["tensors"]), {"note", "table", "_hparams_/session_start_info"})
     check("tags of runs", tags["run_metadata"], ["loss_traced"])
     losses = events.Scalars("train/loss")
     check("steps", [e.step for e in losses], COUNTS)
@@ -116,6 +116,12 @@ class Board:
     def json(self, path, **query):
         return json.loads(self.get(path, **query)[1])
 
+    def post(self, path, body):
+        url = "http://127.0.0.1:%d/data/%s" % (self.port, path)
+        request = urllib.request.Request(url, json.dumps(body).encode(), {"Content-Type": "application/json"})
+        with urllib.request.urlopen(request, timeout=60) as answer:
+            return json.load(answer)
+
 
 def served(check, board):
     """What the server shows of it."""
@@ -158,6 +164,9 @@ def served(check, board):
     check("its nodes", drawn, lambda text: 'name: "layer/w"' in text)
     stats = board.get("plugin/graphs/run_metadata", run=run, tag="loss_traced")[1].decode()
     check("its run", stats, lambda text: "node_stats" in text and "CPU:0" in text)
+    groups = board.post("plugin/hparams/session_groups", {"experimentName": "", "allowedStatuses": ["STATUS_UNKNOWN", "STATUS_SUCCESS", "STATUS_FAILURE", "STATUS_RUNNING"],
+                                                          "colParams": [], "startIndex": 0, "sliceSize": 10})["sessionGroups"]
+    check("hyperparameters", [g["hparams"] for g in groups], [{"optimizer": "sgd", "rate": 0.1, "sync": False}])
 
 
 def main():

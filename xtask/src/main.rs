@@ -15,6 +15,8 @@ mod check;
 mod cluster;
 mod conformance;
 mod dashboard;
+mod dist;
+mod docs;
 mod engines;
 mod example;
 mod examples;
@@ -78,6 +80,14 @@ usage: cargo xtask <command>
   inspect [--only NAME] `downpour inspect` on TensorFlow's files beside TensorFlow
   dashboard [--debug] [--shots DIR]
                         the dashboard of a job that trains, in headless Chromium
+  dist [--profile NAME] [--out DIR] [--allow-dirty] [--check]
+                        what is shipped, to target/dist: a static binary, tarball, .deb, container image, SBOM,
+                        licences, checksums, installer; --check runs them on Debian 12 and on the oldest glibc
+  dist --publish-dry-run [--verify] [--allow-dirty]
+                        packs all crates as a registry would get them
+  docs [--all] [PAGE…]  every command of the README and the book, in a fresh home, page by page; with --all also what
+                        takes long or needs TensorFlow, and all a second time
+  docs --newcomer       clone, build, first command, each timed
   engines [NAME…]       the services that the project works with, started for their tests and stopped:
                         etcd, zookeeper, s3, hdfs
   bench [--row PATTERN] [--json] [--rounds N] [--seconds S] [--no-save] [--smoke]
@@ -126,6 +136,8 @@ fn run(args: &[String]) -> Result<()> {
         "tensorboard" => trial::tensorboard().map(|_| ()),
         "sandblaster" => sandblaster::run(rest).map(|_| ()),
         "dashboard" => dashboard::test(rest).map(|_| ()),
+        "dist" => dist::run_command(rest).map(|summary| println!("{summary}")),
+        "docs" => docs::test(rest).map(|summary| println!("{summary}")),
         "engines" => engines::run(rest).map(|summary| println!("{summary}")),
         "bench" => bench::run(rest),
         "build-time" => build_time::measure(rest),

@@ -3,8 +3,8 @@
 
 use crate::process::{build_server, cargo, run_watched, target_dir};
 use crate::{
-    bench, check, cluster, conformance, dashboard, engines, example, examples, fuzz, graphs,
-    inspect, launch, methods, patience, programs, sandblaster, sweep, trial,
+    bench, check, cluster, conformance, dashboard, dist, docs, engines, example, examples, fuzz,
+    graphs, inspect, launch, methods, patience, programs, sandblaster, sweep, trial,
 };
 use anyhow::{Context as _, Result, bail};
 use std::fs::{self, File};
@@ -63,6 +63,13 @@ const ALONE: &[Step] = &[
     ("launch", |_| launch::run()),
     ("engines", |_| engines::run(&[])),
     ("dashboard", |_| dashboard::test(&[])),
+    ("docs", |is_all| {
+        docs::test(&words(if is_all { &["--all"] } else { &[] }))
+    }),
+    ("dist", |is_all| match is_all {
+        true => dist::run_command(&words(&["--allow-dirty", "--check"])),
+        false => dist::quick(),
+    }),
     ("cluster", |_| cluster::run(&[])),
     ("cluster over gRPC", |_| {
         cluster::run(&words(&["--transport", "grpc", "--only", "ours"]))

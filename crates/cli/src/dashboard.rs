@@ -225,8 +225,8 @@ pub(crate) struct Beside {
     keep: bool,
 }
 
-/// How long pages that are open have to hear of the end.
-const SETTLE: Duration = Duration::from_secs(4);
+/// How long pages that are open have to show the end. Those that do, or have been closed, are not waited for.
+const SETTLE: Duration = Duration::from_secs(15);
 
 impl Beside {
     /// Tells open pages how the job ended and keeps the last figures in the run's directory; with

@@ -18,6 +18,7 @@ mod serve;
 mod shell;
 mod stop;
 mod storage;
+mod version;
 
 use clap::{CommandFactory, Parser, Subcommand};
 use downpour_tensor::TensorMemory;

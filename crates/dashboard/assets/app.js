@@ -3,7 +3,7 @@
 
 const EVERY = 1000, MAX_ROWS = 900, MAX_LOG = 600;
 const $ = id => document.getElementById(id);
-const known = { state: null, rows: [], tasks: [], nextSample: 0, curves: [], scalars: null, nextLog: 0, sources: new Map(), announced: null, axis: 'step', heard: 0, alerted: new Set() };
+const known = { state: null, rows: [], tasks: [], nextSample: 0, curves: [], scalars: null, nextLog: 0, sources: new Map(), announced: null, axis: 'step', heard: 0, alerted: new Set(), name: String(Math.random()).slice(2), showsEnd: false };
 const charts = { curves: new Map() };
 const run = new URLSearchParams(location.search).get('run');
 const view = chartTools($('chart-tools'), () => { if (known.state) showCurves(known.state); });
@@ -22,7 +22,7 @@ async function ask(path) {
 
 async function tick() {
   try {
-    const state = await ask('/api/state');
+    const state = await ask(`/api/state?page=${known.name}${known.showsEnd ? '&shows=end' : ''}`);
     known.state = state;
     known.heard = Date.now();
     if (state.next_sample < known.nextSample) { known.rows = []; known.nextSample = 0; }
@@ -45,6 +45,11 @@ async function tick() {
     }
     show();
     pulse(true);
+    // The job's process waits until the end is shown.
+    if (state.job && state.job.ended && !known.showsEnd) {
+      known.showsEnd = true;
+      await ask(`/api/state?page=${known.name}&shows=end`);
+    }
   } catch (e) {
     pulse(false);
   }
@@ -200,7 +205,9 @@ function showStaleness(s) {
   let last = counts.length - 1;
   while (last > 5 && !counts[last]) last--;
   const name = i => i + 1 < from.length && from[i + 1] - from[i] > 1 ? `${from[i]}–${from[i + 1] - 1}` : i === from.length - 1 ? `${from[i]}+` : String(from[i]);
-  const bars = counts.slice(0, last + 1).map((value, i) => ({ name: name(i), value, title: `${name(i)} updates late: ${value} times` }));
+  // Ranges are named by where they begin: there is no room for more.
+  const brief = i => name(i).includes('–') ? `${from[i]}+` : name(i);
+  const bars = counts.slice(0, last + 1).map((value, i) => ({ name: brief(i), value, title: `${name(i)} updates late: ${value} times` }));
   const total = counts.reduce((a, b) => a + b, 0);
   const fresh = total ? Math.round(counts[0] / total * 100) : 0;
   barChart($('chart-staleness'), bars, total ? `Update staleness: ${total} updates measured, ${fresh}% on the newest value` : 'Update staleness: nothing measured yet');
@@ -276,8 +283,20 @@ function tables(s) {
   ], s.checkpoints);
 }
 
+// Jobs save often: checkpoints with nothing between them are one line.
+function told(events) {
+  const rows = [];
+  for (const e of events) {
+    const last = rows[rows.length - 1];
+    if (last && last.kind === 'checkpoint' && e.kind === 'checkpoint') {
+      rows[rows.length - 1] = { ...e, count: (last.count || 1) + 1 };
+    } else rows.push(e);
+  }
+  return rows.map(e => e.count ? { ...e, text: `${e.count} checkpoints, the last: ${e.text.replace(/^checkpoint /, '')}` } : e);
+}
+
 function showEvents(s) {
-  const list = $('events'), rows = s.events.slice(-120).reverse();
+  const list = $('events'), rows = told(s.events).slice(-120).reverse();
   const stamp = rows.length + ':' + (rows[0] ? rows[0].time + rows[0].text : '');
   if (list.dataset.stamp === stamp) return;
   list.dataset.stamp = stamp;

@@ -143,6 +143,8 @@ async function lossAndReturn(page) {
   ok(true, 'and marks on the time axis');
   await grows(page, await points(page));
   ok(true, 'curves grow again');
+  const rows = await page.evaluate(() => [...document.querySelectorAll('#events li')].map(e => e.className));
+  ok(rows.every((kind, i) => kind !== 'checkpoint' || rows[i + 1] !== 'checkpoint'), 'checkpoints in a row are one event');
 }
 
 async function byKeyboard(page) {
@@ -274,6 +276,11 @@ try {
   await chartTools(page);
   await logTools(page);
   await fits(page, 'laptop');
+  const apart = await page.evaluate(() => {
+    const boxes = [...document.querySelectorAll('#chart-staleness svg g > text:nth-of-type(1)')].map(t => t.getBoundingClientRect());
+    return boxes.length > 3 && boxes.every((b, i) => !i || boxes[i - 1].right <= b.left + 1);
+  });
+  ok(apart, 'classes of staleness can be told apart');
   await page.screenshot({ path: join(shots, 'light.png'), fullPage: true });
   await page.click('#theme');
   ok(await page.evaluate(() => document.documentElement.dataset.theme) === 'dark', 'dark by a click');

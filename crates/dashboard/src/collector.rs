@@ -29,6 +29,11 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const AT_ONCE: usize = 64;
 /// Tasks that are watched.
 const MAX_TASKS: usize = 1000;
+/// A page that has not asked for so long is closed, or nobody looks at it.
+const GONE: Duration = Duration::from_secs(4);
+/// Pages that are waited for at the end.
+const MAX_PAGES: usize = 100;
+const MAX_PAGE_NAME: usize = 40;
 /// Events that are kept.
 const MAX_EVENTS: usize = 300;
 
@@ -55,8 +60,9 @@ struct Known {
     /// How many of the launcher's events were taken over.
     job_events: u64,
     alerts: Vec<Alert>,
-    /// When a page last asked for the state, and whether it was told the end.
-    page: (Option<Instant>, bool),
+    /// The pages that are open, by the names that they gave themselves: when each last asked, and whether it has said
+    /// that it shows the end.
+    pages: BTreeMap<String, (Instant, bool)>,
     /// The last state that a dashboard saw of a past run.
     past: Option<serde_json::Value>,
 }
@@ -91,7 +97,7 @@ impl Collector {
             job: None,
             job_events: 0,
             alerts: Vec::new(),
-            page: (None, false),
+            pages: BTreeMap::new(),
             past: None,
         };
         Collector {
@@ -299,18 +305,25 @@ impl Collector {
         json!({"format": 1, "state": state, "rows": known.samples.since(0)}).to_string()
     }
 
-    /// Whether no page is open, or all that are were told the end.
+    /// Whether every page that is open has said that it shows the end. That it was answered is not enough: the answer
+    /// may still be under way when this process exits.
     pub(crate) fn is_settled(&self) -> bool {
         let known = self.known.lock();
-        let (asked, told) = known.page;
-        told || asked.is_none_or(|at| at.elapsed() > 3 * EVERY)
+        let mut pages = known.pages.values();
+        pages.all(|(asked, shows_end)| *shows_end || asked.elapsed() > GONE)
     }
 
-    /// `/api/state`, for a page.
-    pub(crate) fn state_for_page(&self) -> String {
+    /// `/api/state`, for a page that may have a name, and may show the end already.
+    pub(crate) fn state_for_page(&self, page: Option<&str>, shows_end: bool) -> String {
+        if let Some(page) = page.filter(|name| name.len() <= MAX_PAGE_NAME) {
+            let mut known = self.known.lock();
+            known.pages.retain(|_, (asked, _)| asked.elapsed() <= GONE);
+            if known.pages.len() < MAX_PAGES || known.pages.contains_key(page) {
+                let now = (Instant::now(), shows_end);
+                known.pages.insert(page.to_owned(), now);
+            }
+        }
         let state = self.state();
-        let has_ended = state.job.as_ref().is_some_and(|job| job.ended.is_some());
-        self.known.lock().page = (Some(Instant::now()), has_ended);
         let past = self.known.lock().past.clone();
         let Ok(fresh) = serde_json::to_value(&state) else {
             return String::new();
@@ -579,5 +592,32 @@ impl Known {
         self.asked = Some(asked);
         let before = std::mem::replace(&mut self.links.0, state::totals(&self.tasks));
         (self.links.1, self.links.2) = (before, seconds);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_end_is_settled_when_every_open_page_says_that_it_shows_it() {
+        let collector = Collector::new(Subject::default());
+        assert!(collector.is_settled(), "nobody looks");
+        // Whoever has no name is a program, not a page.
+        collector.state_for_page(None, false);
+        assert!(collector.is_settled());
+        collector.state_for_page(Some("a"), false);
+        collector.state_for_page(Some("b"), false);
+        collector.state_for_page(Some("a"), true);
+        assert!(
+            !collector.is_settled(),
+            "b was answered, which is not enough"
+        );
+        collector.state_for_page(Some("b"), true);
+        assert!(collector.is_settled());
+        for i in 0..2 * MAX_PAGES {
+            collector.state_for_page(Some(&i.to_string()), true);
+        }
+        assert_eq!(collector.known.lock().pages.len(), MAX_PAGES);
     }
 }

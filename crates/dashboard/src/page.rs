@@ -144,7 +144,11 @@ fn answer(source: &Source, request: &HttpRequest) -> HttpAnswer {
 fn figures(collector: &Collector, request: &HttpRequest) -> HttpAnswer {
     let number = |name: &str| request.parameter(name).and_then(|n| n.parse::<u64>().ok());
     match request.path.as_str() {
-        "/api/state" => HttpAnswer::new(200, JSON, collector.state_for_page()),
+        "/api/state" => {
+            let shows_end = request.parameter("shows") == Some("end");
+            let page = request.parameter("page");
+            HttpAnswer::new(200, JSON, collector.state_for_page(page, shows_end))
+        }
         "/api/samples" => {
             HttpAnswer::new(200, JSON, collector.samples(number("since").unwrap_or(0)))
         }

@@ -1,6 +1,7 @@
 //! An event file of its own for each run, in a directory that TensorBoard watches.
 
-use downpour_build::{Graph, Result, Tensor};
+use crate::hyperparameters::{self, Hyperparameter};
+use downpour_build::{Graph, Result, Tensor, TensorError};
 use downpour_client::RunMetadata;
 use downpour_formats::Files;
 use downpour_formats::event::{EventWriter, event_file_name};
@@ -62,10 +63,34 @@ impl Events {
         self.writer.lock().write_summary(seconds(), step, &summary)
     }
 
+    /// Writes what was chosen before the training, for TensorBoard's table of hyperparameters; its results are the
+    /// scalars of the same file. Once, before them.
+    ///
+    /// ```
+    /// # let dir = tempfile::tempdir()?;
+    /// # let dir = dir.path().to_str().unwrap();
+    /// let events = downpour_train::Events::create(dir)?;
+    /// let chosen = [("optimizer", "adagrad".into()), ("learning_rate", 0.1.into()), ("sync", true.into())];
+    /// events.hyperparameters(&chosen)?;
+    /// events.scalar(1000, "test_accuracy", 0.92)?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn hyperparameters(&self, chosen: &[(&str, Hyperparameter)]) -> Result<()> {
+        let now = seconds();
+        // What is looked at is the metadata; the value is what TensorBoard's own writer puts there.
+        let nothing = Tensor::from_vec(vec![0.0f32], [1]);
+        let nothing =
+            nothing.map_err(|e: TensorError| downpour_build::Status::internal(e.to_string()))?;
+        let mut value =
+            SummaryValue::new(hyperparameters::TAG.into(), SummaryContent::Tensor(nothing));
+        value.metadata = Some(hyperparameters::metadata(chosen, now).into());
+        let summary = encode_summary(vec![value])?;
+        self.writer.lock().write_summary(now, 0, &summary)
+    }
+
     /// Writes what a summary operation computed.
     pub fn summary(&self, step: i64, summary: &Tensor) -> Result<()> {
-        let wrong =
-            |e: downpour_build::TensorError| downpour_build::Status::internal(e.to_string());
+        let wrong = |e: TensorError| downpour_build::Status::internal(e.to_string());
         for summary in summary.as_strings().map_err(wrong)? {
             self.writer.lock().write_summary(seconds(), step, summary)?;
         }

@@ -9,6 +9,7 @@ mod election;
 mod events;
 mod heartbeat;
 pub mod hooks;
+mod hyperparameters;
 mod meta;
 mod monitored;
 mod optimizer;
@@ -32,6 +33,7 @@ pub use downpour::{DownpourHook, DownpourSgd, DownpourTraining, Replica, ShardBa
 pub use downpour_coordination::Coordinator as CoordinatorUrl;
 pub use election::{Appointed, CoordinatedElection, Election, LeaseElection};
 pub use events::Events;
+pub use hyperparameters::Hyperparameter;
 pub use meta::{Imported, MetaGraph};
 pub use monitored::{Every, MonitoredSession, MonitoredStep};
 pub use optimizer::{

@@ -42,6 +42,12 @@ pub(crate) fn run(dir: &str) -> Result<()> {
     let traced = session.raw()?.step().trace(&[loss])?;
     events.run(STEPS, "loss_traced", &traced.metadata)?;
     session.close()?;
+    let chosen = [
+        ("optimizer", "sgd".into()),
+        ("rate", 0.1.into()),
+        ("sync", false.into()),
+    ];
+    events.hyperparameters(&chosen)?;
     events.scalar(STEPS, "by_hand", 0.25)?;
     events.flush()?;
     Ok(())

@@ -36,6 +36,10 @@ pub(crate) struct Flags {
     #[arg(long)]
     pub(super) dir: Option<PathBuf>,
 
+    /// Where MNIST's four files are [default: those inside this program]
+    #[arg(long, value_name = "DIR")]
+    pub(super) data: Option<PathBuf>,
+
     /// Show nothing on the way and end with one line of JSON
     #[arg(long)]
     pub(super) json: bool,

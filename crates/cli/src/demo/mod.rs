@@ -80,7 +80,10 @@ impl Show {
         }
         let mut setup = setup(flags.kill.clone())?;
         setup.unlogged = Some(progress::MARK.to_owned());
-        let kept = data::keep();
+        let kept = match &flags.data {
+            Some(dir) => Some(data::given(dir)?),
+            None => data::keep(),
+        };
         if kept.is_none() && flags.dir.as_deref().is_some_and(crate::storage::is_url) {
             bail!(
                 "the images need a place on this machine: set HOME or XDG_CACHE_HOME to a directory that can be written"

@@ -83,6 +83,8 @@ pub(crate) struct Teller {
     pub(crate) begin: Instant,
     /// By Downpour SGD, and how.
     pub(crate) downpour: Option<How>,
+    /// All workers for every step.
+    pub(crate) sync: bool,
 }
 
 /// What a worker keeps.
@@ -103,6 +105,26 @@ enum Way {
 }
 
 impl Teller {
+    /// An event file that begins with what was chosen.
+    fn begin_events(&self, worker: &Worker) -> Result<Events> {
+        let events = Events::create(&self.dir)?;
+        let (model, optimizer, rate) = match self.kind {
+            Kind::Softmax => ("softmax", "adagrad", 0.1),
+            Kind::Cnn => ("cnn", "adam", 2e-3),
+        };
+        events.hyperparameters(&[
+            ("model", model.into()),
+            ("optimizer", optimizer.into()),
+            ("learning_rate", rate.into()),
+            ("batch", (self.kind.batch() as f64).into()),
+            ("workers", (worker.count() as f64).into()),
+            ("ps", (worker.ps() as f64).into()),
+            ("sync", self.sync.into()),
+            ("downpour", self.downpour.is_some().into()),
+        ])?;
+        Ok(events)
+    }
+
     fn way(
         &self,
         worker: &Worker,
@@ -135,6 +157,9 @@ impl Program for Teller {
         let accuracy = right.cast(DType::Float).mean(());
         summary::scalar("loss", &loss);
         summary::scalar("accuracy", &accuracy);
+        for variable in g.trainable_variables() {
+            summary::histogram(variable.name(), variable.value());
+        }
         let way = match self.kind {
             Kind::Softmax => self.way(worker, &Adagrad::new(0.1), &loss, &digits)?,
             Kind::Cnn => {
@@ -150,7 +175,7 @@ impl Program for Teller {
             step: worker.global_step().value().clone(),
             // Without event files the demo still shows how it goes.
             events: match worker.is_chief() {
-                true => Events::create(&self.dir).ok(),
+                true => self.begin_events(worker).ok(),
                 false => None,
             },
         })

@@ -67,6 +67,7 @@ impl Worker {
             time: self.seconds.map(Duration::from_secs),
             begin,
             downpour: self.downpour.then_some(self.how),
+            sync: self.sync,
         };
         match program::run(&teller, &options) {
             Ok(report) => {
