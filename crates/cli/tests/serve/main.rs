@@ -4,7 +4,6 @@
     clippy::print_stderr,
     reason = "a test says why it has nothing to test"
 )]
-
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 #[path = "../../../downpour/tests/common/mod.rs"]
