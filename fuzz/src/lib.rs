@@ -4,6 +4,11 @@
 //!
 //! Each file of `src/bin` is one target; `cargo xtask fuzz` runs them all. A finding becomes a
 //! seed or a unit test beside the decoder.
+#![expect(
+    clippy::print_stdout,
+    clippy::print_stderr,
+    reason = "a fuzzer tells its user what it found"
+)]
 
 use std::panic::{AssertUnwindSafe, catch_unwind};
 use std::path::PathBuf;

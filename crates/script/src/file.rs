@@ -101,6 +101,10 @@ fn files(folder: &Path) -> Vec<PathBuf> {
 }
 
 /// The file as it should read by what its commands print, and what is wrong with it.
+#[expect(
+    clippy::print_stderr,
+    reason = "says which command a panic came from; the test's output shows it"
+)]
 fn check_text(text: &str, run: &mut impl FnMut(&Command) -> String) -> (String, Vec<String>) {
     let (commands, rest) = commands(text);
     let mut new = String::new();

@@ -1,6 +1,9 @@
 //! The program itself: what it says to wrong settings, how its tasks find one another, how they
 //! end. Everything here runs the built binary.
-
+#![allow(
+    clippy::print_stderr,
+    reason = "a test says why it has nothing to test"
+)]
 #![allow(clippy::unwrap_used, reason = "a test may fail where it stands")]
 
 #[path = "../../../downpour/tests/common/mod.rs"]
