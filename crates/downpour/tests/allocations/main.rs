@@ -80,8 +80,9 @@ fn a_step_asks_for_no_memory_for_its_nodes_and_little_for_itself() {
         "a pull and a push: {one} allocations on both tasks with one variable, {many} with 201"
     );
     assert!(one <= 150, "{one}");
-    // A value that arrives needs memory of its own, on either task; nothing else does for each variable.
-    assert!(many <= one + 2 * 200 + 100, "{one} and {many}");
+    // A value that arrives needs memory of its own, on either task, and so does the signal that may go with it; the
+    // lists that values travel in grow.
+    assert!(many <= one + 5 * 200, "{one} and {many}");
 }
 
 /// A step that reads so many variables of a ps and changes them.

@@ -469,18 +469,18 @@ pub(crate) unsafe fn fresh(
 pub(crate) fn bytes(tensor: &Tensor) -> Result<&[u8]> {
     match tensor.buffer() {
         Some(b) => Ok(b.as_bytes()),
-        None => Err(not_plain(tensor)),
+        None => Err(not_plain(tensor.dtype())),
     }
 }
 
 /// The bytes of a plain tensor, for writing.
 pub(crate) fn bytes_mut(tensor: &mut Tensor) -> Result<&mut [u8]> {
-    let error = not_plain(tensor);
-    tensor.buffer_mut().ok_or(error)
+    let dtype = tensor.dtype();
+    tensor.buffer_mut().ok_or_else(|| not_plain(dtype))
 }
 
-fn not_plain(tensor: &Tensor) -> Status {
-    Status::internal(format!("a tensor of {} has no plain bytes", tensor.dtype()))
+fn not_plain(dtype: DType) -> Status {
+    Status::internal(format!("a tensor of {dtype} has no plain bytes"))
 }
 
 /// Copies `n` elements, or one `n` times when the step is 0.
