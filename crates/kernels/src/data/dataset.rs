@@ -9,6 +9,7 @@
 //! Two things a graph decides are bounded here: how deep streams may nest, because polling nests
 //! as deep, and how many streams one walk may open, because `zip(d, d)` doubles them.
 
+use super::access::Opened;
 use super::prefetch::ahead;
 use super::state::{Restoring, Saving, State, misfit};
 use super::task::yield_now;
@@ -92,6 +93,11 @@ pub(super) trait Recipe: Send + Sync {
     /// them would win nothing.
     fn is_ahead(&self, _place: &Place) -> bool {
         false
+    }
+
+    /// Its elements by their numbers, where one can be had without those before it.
+    fn access(&self, _place: &Place) -> Opened {
+        Err(Status::unimplemented(""))
     }
 
     /// The part of the recipe that a fusion with what follows may take over.
@@ -326,6 +332,17 @@ impl Dataset {
             calls: 0,
             given: 0,
         })
+    }
+
+    /// Its elements by their numbers.
+    pub(super) fn access(&self, place: &Place) -> Opened {
+        if place.depth + self.0.depth > MAX_DEPTH {
+            return Err(too_deep());
+        }
+        match self.0.recipe.access(place) {
+            Err(e) if e.message.is_empty() => super::access::none(self.0.kind.name),
+            opened => opened,
+        }
     }
 
     /// Whether a walk at `place` runs beside whoever takes its elements.

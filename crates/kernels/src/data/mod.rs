@@ -15,6 +15,7 @@
 //! Work that runs beside its consumer (prefetching, parallel maps and interleaves) is a task that
 //! the stream owns: dropping the iterator stops it.
 
+mod access;
 mod anonymous;
 mod auto_shard;
 mod batch;
@@ -50,6 +51,7 @@ mod reduce;
 mod seeds;
 mod select;
 mod shuffle;
+mod snapshot;
 mod sources;
 mod state;
 mod task;
@@ -60,6 +62,7 @@ mod window;
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
+    access::register(registry);
     auto_shard::register(registry);
     batch::register(registry);
     beside::register(registry);
@@ -90,6 +93,7 @@ pub(crate) fn register(registry: &mut Registry) {
     seeds::register(registry);
     select::register(registry);
     shuffle::register(registry);
+    snapshot::register(registry);
     sources::register(registry);
     window::register(registry);
 }

@@ -86,8 +86,11 @@ fn each_pixel<T: Element>(values: &mut [T], f: impl Fn([T; 3]) -> [T; 3] + Sync)
 
 fn to_hsv<T: Float>([r, g, b]: [T; 3]) -> [T; 3] {
     let number = |v: f64| T::from(v).unwrap_or_else(T::zero);
-    let v = r.max(g).max(b);
-    let range = v - r.min(g).min(b);
+    // A NaN loses against what comes behind it, as in TensorFlow's vectors.
+    let larger = |a: T, b: T| if a > b { a } else { b };
+    let smaller = |a: T, b: T| if a < b { a } else { b };
+    let v = larger(larger(r, g), b);
+    let range = v - smaller(smaller(r, g), b);
     let s = if v > T::zero() { range / v } else { T::zero() };
     let norm = range.recip() * number(1.0 / 6.0);
     let h = if r == v {

@@ -20,7 +20,8 @@ use downpour_tensor::{DType, Element, Shape, Tensor};
 use forward::Epilogue;
 pub(crate) use forward::Panels;
 pub(crate) use fused::with_bias;
-use shape::{Direction, Geometry, Params};
+pub(crate) use shape::{Direction, Params};
+use shape::Geometry;
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Multiplications that are worth a thread of their own.
@@ -79,7 +80,7 @@ fn four(dims: &[usize], text: impl FnOnce() -> String) -> Result<[usize; 4]> {
 }
 
 /// The convolution of two tensors, with something done to each block of finished pixels.
-fn convolve(
+pub(crate) fn convolve(
     ctx: &OpContext<'_>,
     p: &Params,
     x: &Tensor,
