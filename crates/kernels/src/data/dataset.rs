@@ -12,6 +12,7 @@
 use super::access::Opened;
 use super::prefetch::ahead;
 use super::state::{Restoring, Saving, State, misfit};
+use super::stats::Stats;
 use super::task::yield_now;
 use downpour_graph::{Node, Result, Status};
 use downpour_runtime::{Device, FunctionLibrary};
@@ -140,6 +141,8 @@ pub(super) struct Place {
     /// Whether the pipeline may be changed where nobody sees it but in speed. TensorFlow
     /// optimizes the pipelines of iterators, not those that functions make inside of them.
     pub(super) optimize: bool,
+    /// Where statistics go, if anywhere.
+    stats: Option<Stats>,
     /// Functions with state of their own, one of each for a whole iterator.
     functions: Arc<OnceLock<Arc<dyn FunctionLibrary>>>,
     depth: u32,
@@ -153,9 +156,23 @@ impl Place {
             prefix: prefix.into(),
             deterministic: true,
             optimize: false,
+            stats: None,
             functions: Arc::default(),
             depth: 0,
         }
+    }
+
+    /// This place, with statistics of what is below going to `stats`.
+    pub(super) fn reporting(&self, stats: Stats) -> Place {
+        Place {
+            stats: Some(stats),
+            ..self.clone()
+        }
+    }
+
+    /// Where statistics go, if anywhere.
+    pub(super) fn stats(&self) -> Option<&Stats> {
+        self.stats.as_ref()
     }
 
     /// The library in which this iterator's functions have their state: made out of `library` at

@@ -54,6 +54,7 @@ mod shuffle;
 mod snapshot;
 mod sources;
 mod state;
+mod stats;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -95,5 +96,6 @@ pub(crate) fn register(registry: &mut Registry) {
     shuffle::register(registry);
     snapshot::register(registry);
     sources::register(registry);
+    stats::register(registry);
     window::register(registry);
 }

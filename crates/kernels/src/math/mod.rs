@@ -10,6 +10,7 @@ mod argmax;
 mod bessel;
 mod binary;
 mod clip;
+mod clustering;
 mod compare;
 mod composition;
 mod convert;
@@ -43,6 +44,7 @@ pub(crate) fn register(registry: &mut Registry) {
     bessel::register(registry);
     binary::register(registry);
     clip::register(registry);
+    clustering::register(registry);
     compare::register(registry);
     composition::register(registry);
     convert::register(registry);

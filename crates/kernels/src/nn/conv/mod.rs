@@ -5,6 +5,7 @@
 mod backward;
 mod forward;
 mod fused;
+mod general;
 mod image;
 mod padded;
 mod shape;
@@ -55,6 +56,7 @@ pub(crate) fn register(r: &mut Registry) {
         Built::costly(move |ctx| backprop_filter(ctx, &p))
     });
     fused::register(r);
+    general::register(r);
     padded::register(r);
 }
 

@@ -202,8 +202,30 @@ fn check_padded(ctx: &OpContext<'_>, g: &Geometry) -> Result<()> {
     ctx.check_alloc(DType::Double, &shape)
 }
 
+/// The convolution of two tensors by the attributes of a `Conv3D`.
+pub(crate) fn convolve(
+    ctx: &OpContext<'_>,
+    attrs: &Attrs,
+    x: &Tensor,
+    filter: &Tensor,
+) -> Result<Tensor> {
+    if !FLOATS.contains(&x.dtype()) {
+        return Err(Status::unimplemented(format!(
+            "convolutions over three dimensions are not done in {}",
+            x.dtype()
+        )));
+    }
+    product(ctx, &Params::parse(attrs)?, x, filter)
+}
+
 fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     let (x, filter) = (ctx.take(0)?, ctx.take(1)?);
+    let out = product(ctx, p, &x, &filter)?;
+    ctx.set_output(0, out);
+    Ok(())
+}
+
+fn product(ctx: &OpContext<'_>, p: &Params, x: &Tensor, filter: &Tensor) -> Result<Tensor> {
     let input = five(x.dims(), "input must be 5-dimensional")?;
     let f = five(filter.dims(), "filter must be 5-dimensional")?;
     if f[3] != input[4] {
@@ -219,15 +241,14 @@ fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     }
     let g = Geometry::new(p, input, f)?;
     let dtype = x.dtype();
-    let (x, filter) = (widen(&x)?, widen(&filter)?);
+    let (x, filter) = (widen(x)?, widen(filter)?);
     let mut out = ctx.zeros(compute_type(dtype), &Shape::from(g.out_dims()))?;
     check_panels(ctx, 1, taps(&g.axes).len().saturating_mul(g.in_c), g.out_c)?;
     check_padded(ctx, &g)?;
     with_type!(compute_type(dtype), T in [f32, f64] => {
         run_forward::<T>(&g, x.as_slice()?, filter.as_slice()?, out.make_mut()?);
     });
-    ctx.set_output(0, narrow(out, dtype)?);
-    Ok(())
+    narrow(out, dtype)
 }
 
 /// Images with zeros around them, and the windows over them.

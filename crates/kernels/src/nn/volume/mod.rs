@@ -4,6 +4,8 @@
 mod conv;
 mod pool;
 
+pub(crate) use conv::convolve;
+
 use crate::nn::window::{Axis, Format, Padding};
 use downpour_graph::{Attrs, Result, Status};
 use downpour_runtime::Registry;
