@@ -39,7 +39,9 @@ impl<R: Read> Stream<R> {
             return Err(too_large(length, self.limit));
         }
         let mut packed = Vec::new();
-        (&mut self.source).take(length as u64).read_to_end(&mut packed)?;
+        (&mut self.source)
+            .take(length as u64)
+            .read_to_end(&mut packed)?;
         if packed.len() != length {
             return Err(corrupt());
         }

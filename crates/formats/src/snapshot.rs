@@ -436,7 +436,9 @@ mod tests {
     }
 
     fn shown(element: &[Tensor]) -> Vec<String> {
-        let each = element.iter().map(|t| format!("{} {}", t.shape(), t.summarize(9)));
+        let each = element
+            .iter()
+            .map(|t| format!("{} {}", t.shape(), t.summarize(9)));
         each.collect()
     }
 
@@ -465,7 +467,11 @@ mod tests {
                 }
                 assert!(reader.read().unwrap().is_none());
                 // What claims other types, or does not fit, is refused.
-                assert!(open(vec![DType::Int32, DType::String], 1 << 20).read().is_err());
+                assert!(
+                    open(vec![DType::Int32, DType::String], 1 << 20)
+                        .read()
+                        .is_err()
+                );
                 assert!(open(types, 16).read().is_err());
             }
         }
@@ -490,6 +496,9 @@ mod tests {
         let mut file = storage.create(&join(dir, METADATA)).unwrap();
         file.write(b"\xff\xff\xff").unwrap();
         file.publish().unwrap();
-        assert_eq!(read_metadata(&storage, dir).unwrap_err().code, Code::DataLoss);
+        assert_eq!(
+            read_metadata(&storage, dir).unwrap_err().code,
+            Code::DataLoss
+        );
     }
 }

@@ -35,8 +35,8 @@ pub(super) type Opened = Result<Box<dyn Access>>;
 
 /// The answer of recipes that cannot.
 pub(super) fn none(kind: &str) -> Opened {
-    Err(Status::failed_precondition(format!(
-        "{kind} does not support random access."
+    Err(Status::unimplemented(format!(
+        "Random access is not implemented for this dataset: {kind}."
     )))
 }
 
@@ -154,9 +154,14 @@ impl Access for Joined {
 pub(super) fn count(dataset: &Dataset) -> Result<u64> {
     match dataset.cardinality() {
         Cardinality::Known(n) => Ok(n.max(0) as u64),
-        _ => Err(Status::failed_precondition(format!(
-            "{} must have a known number of elements for random access.",
-            dataset.kind()
+        other => Err(Status::failed_precondition(format!(
+            "Dataset of type {}DatasetOp::Dataset has {} cardinality, which does not support random access.",
+            dataset.kind(),
+            if other == Cardinality::Infinite {
+                "infinite"
+            } else {
+                "unknown"
+            }
         ))),
     }
 }
@@ -177,24 +182,18 @@ fn get() -> Result<Built> {
         };
         let device = op.env().device.clone();
         run_op(op, async move {
-            let known = match dataset.cardinality() {
-                Cardinality::Known(n) => Some(n),
-                _ => None,
-            };
-            let outside = || {
-                let end = known.map_or_else(String::new, |n| n.to_string());
-                Status::new(
-                    downpour_graph::Code::OutOfRange,
-                    format!("Index out of range [0, {end}):{index}"),
-                )
-            };
-            let at = u64::try_from(index).map_err(|_| outside())?;
-            if known.is_some_and(|n| index >= n) {
-                return Err(outside());
-            }
             let place = Place::new(&device, "GetElementAtIndex");
             let access = dataset.access(&place)?;
-            access.get(at).await?.ok_or_else(outside)
+            let end = count(&dataset)?;
+            let outside = || {
+                let text = format!("Index out of range [0, {end}):{index}");
+                Status::new(downpour_graph::Code::OutOfRange, text)
+            };
+            let at = u64::try_from(index).ok().filter(|at| *at < end);
+            access
+                .get(at.ok_or_else(outside)?)
+                .await?
+                .ok_or_else(outside)
         });
     })
 }
@@ -295,7 +294,11 @@ impl Stream for ByNumber {
 }
 
 fn index_flat_map(b: &KernelBuilder<'_>) -> Result<Built> {
-    let (spec, map, index) = (declared(b)?, b.callee("map_func")?, b.callee("index_map_func")?);
+    let (spec, map, index) = (
+        declared(b)?,
+        b.callee("map_func")?,
+        b.callee("index_map_func")?,
+    );
     let count = b.attrs().dtypes("Tmap_func_args")?.len();
     let naming = dataset_name(b)?;
     define::dataset(move |ctx| {
@@ -479,10 +482,15 @@ fn weighted_of(ctx: &mut OpContext<'_>, spec: &Spec, n: usize) -> Result<Dataset
     }
     // As many of each as its weight says until one of them has no more.
     let most = weights.iter().copied().fold(0.0, f64::max);
-    let shares = counts.iter().zip(&weights).map(|(c, w)| *c as f64 * w / most);
-    let (first, share) = shares
-        .enumerate()
-        .fold((0, f64::MAX), |best, (i, s)| if s < best.1 { (i, s) } else { best });
+    let shares = counts
+        .iter()
+        .zip(&weights)
+        .map(|(c, w)| *c as f64 * w / most);
+    let (first, share) =
+        shares.enumerate().fold(
+            (0, f64::MAX),
+            |best, (i, s)| if s < best.1 { (i, s) } else { best },
+        );
     let mut parts = Vec::with_capacity(n);
     for (i, (have, weight)) in counts.iter().zip(&weights).enumerate() {
         let wanted = (share * weight / weights[first]) as u64;
@@ -515,7 +523,10 @@ impl Recipe for Weighted {
         Cardinality::Known(self.0.iter().map(|(_, count)| *count as i64).sum())
     }
     fn access(&self, place: &Place) -> Opened {
-        let inputs = self.0.iter().map(|(d, count)| Ok((d.access(place)?, *count)));
+        let inputs = self
+            .0
+            .iter()
+            .map(|(d, count)| Ok((d.access(place)?, *count)));
         Ok(Box::new(InTurn::new(inputs.collect::<Result<_>>()?)))
     }
 }

@@ -193,10 +193,14 @@ fn choose_branch(b: &KernelBuilder<'_>) -> Result<Built> {
             define::int(ctx, 2, "ratio_denominator")?,
         );
         if numerator <= 0 {
-            return Err(Status::invalid_argument("`ratio_numerator` must be greater than zero."));
+            return Err(Status::invalid_argument(
+                "`ratio_numerator` must be greater than zero.",
+            ));
         }
         if denominator <= 0 {
-            return Err(Status::invalid_argument("`ratio_denominator` must be greater than zero."));
+            return Err(Status::invalid_argument(
+                "`ratio_denominator` must be greater than zero.",
+            ));
         }
         let recipe = Branch {
             input: input.clone(),

@@ -55,7 +55,9 @@ pub(super) fn fingerprint(device: &Device, dataset: &Dataset) -> Result<u64> {
     let mut writer = Writer::new(device);
     let root = writer.dataset(dataset)?;
     let mut graph = writer.finish(root);
-    graph.functions.sort_by(|a, b| a.signature.name.cmp(&b.signature.name));
+    graph
+        .functions
+        .sort_by(|a, b| a.signature.name.cmp(&b.signature.name));
     // A name that only says when an op was made says nothing of what it does.
     for node in &mut graph.nodes {
         node.attrs.0.remove("metadata");

@@ -14,7 +14,7 @@ use super::sources::Elements;
 use super::task::run_op;
 use crate::io::file::{create_dirs, path};
 use crate::io::storage;
-use crate::random::philox::{Words, entropy, Philox};
+use crate::random::philox::{Philox, Words, entropy};
 use downpour_formats::record::Compression;
 use downpour_formats::snapshot::{
     Metadata, OLD_VERSION, Reader, VERSION, Writer, chunk, compression, read_metadata, shard_dir,
@@ -364,7 +364,14 @@ fn open(
     types: &[DType],
 ) -> Result<Reader> {
     let limit = device.memory.max_tensor_bytes as u64;
-    Reader::open(storage(device), file, packing, version, types.to_vec(), limit)
+    Reader::open(
+        storage(device),
+        file,
+        packing,
+        version,
+        types.to_vec(),
+        limit,
+    )
 }
 
 impl Stream for ShardStream {
@@ -380,7 +387,12 @@ fn nested(shards: Vec<Tensor>) -> Result<Dataset> {
         shapes: vec![PartialShape::from_dims([])],
     };
     let elements = shards.into_iter().map(|s| vec![s]).collect();
-    Dataset::new("SnapshotNestedDatasetReader", spec, vec![], Elements(Arc::new(elements)))
+    Dataset::new(
+        "SnapshotNestedDatasetReader",
+        spec,
+        vec![],
+        Elements(Arc::new(elements)),
+    )
 }
 
 /// What reads a finished run.
@@ -448,7 +460,9 @@ fn load(b: &KernelBuilder<'_>) -> Result<Built> {
     define::dataset(move |ctx| {
         let home = text(ctx, 0, "path")?;
         let Some(metadata) = read_metadata(storage(ctx.device()), &home)? else {
-            return Err(Status::not_found(format!("Could not find metadata file [{home}]")));
+            return Err(Status::not_found(format!(
+                "Could not find metadata file [{home}]"
+            )));
         };
         let recipe = Load {
             loading: Loading {
@@ -512,10 +526,19 @@ fn snapshot(b: &KernelBuilder<'_>) -> Result<Built> {
                 home: place(&write_at),
                 hash: hash.to_string(),
                 packing,
-                f: Some(Arc::new(Captured::new(ctx, &shard, middle..ctx.num_inputs())?)),
+                f: Some(Arc::new(Captured::new(
+                    ctx,
+                    &shard,
+                    middle..ctx.num_inputs(),
+                )?)),
             },
         };
-        Dataset::new(("SnapshotV2", "Snapshot"), spec.clone(), vec![input], recipe)
+        Dataset::new(
+            ("SnapshotV2", "Snapshot"),
+            spec.clone(),
+            vec![input],
+            recipe,
+        )
     })
 }
 
@@ -624,9 +647,8 @@ impl OldSnapshot {
             ))),
             Mode::Auto => {
                 let host = place.device.extensions.get::<Host>();
-                let age = |m: &Metadata| {
-                    host.map_or(0, |h| h.now_micros() as i64 - m.creation_timestamp)
-                };
+                let age =
+                    |m: &Metadata| host.map_or(0, |h| h.now_micros() as i64 - m.creation_timestamp);
                 Ok(match found {
                     None => Mode::Write,
                     Some(m) if m.finalized => Mode::Read,

@@ -44,7 +44,11 @@ impl Recipe for Elements {
     }
     fn access(&self, _: &Place) -> Opened {
         let elements = self.0.clone();
-        let get = move |i: u64| Ok(elements.get(usize::try_from(i).unwrap_or(usize::MAX)).cloned());
+        let get = move |i: u64| {
+            Ok(elements
+                .get(usize::try_from(i).unwrap_or(usize::MAX))
+                .cloned())
+        };
         Ok(Box::new(Ready(get)))
     }
 }

@@ -27,7 +27,10 @@ pub(super) fn register(r: &mut Registry) {
         r.add(op, |b| handle(b, false));
     }
     r.add("StatsAggregatorHandleV2", |b| handle(b, true));
-    for op in ["StatsAggregatorSummary", "ExperimentalStatsAggregatorSummary"] {
+    for op in [
+        "StatsAggregatorSummary",
+        "ExperimentalStatsAggregatorSummary",
+    ] {
         r.add(op, |b| {
             let access = Access::new(b, AGGREGATOR_TYPE);
             Built::cheap(move |ctx| {
@@ -125,7 +128,11 @@ impl Aggregator {
             }
         };
         let summary = encode_summary(vec![entry(name, histogram)])?;
-        writer.write(encode_step_event(writer.now_seconds(), step, Some(&summary)))
+        writer.write(encode_step_event(
+            writer.now_seconds(),
+            step,
+            Some(&summary),
+        ))
     }
 
     fn summary(&self) -> Result<Vec<u8>> {
@@ -134,7 +141,11 @@ impl Aggregator {
         }
         let known = self.known.lock();
         let entries = known.histograms.iter();
-        encode_summary(entries.map(|(name, h)| entry(name.clone(), h.clone())).collect())
+        encode_summary(
+            entries
+                .map(|(name, h)| entry(name.clone(), h.clone()))
+                .collect(),
+        )
     }
 }
 

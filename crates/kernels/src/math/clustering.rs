@@ -177,7 +177,7 @@ mod tests {
                 points.extend([center + i as f32 * 1e-3, center]);
             }
         }
-        for seed in 0..10 {
+        for seed in 0..10i64 {
             let inputs = vec![
                 Tensor::from_vec(points.clone(), [15, 2]).unwrap(),
                 Tensor::scalar(3i64),
@@ -199,7 +199,11 @@ mod tests {
     #[test]
     fn a_chain_ends_at_what_is_far() {
         let run = |d: Vec<f32>| {
-            let out = run_op("KMC2ChainInitialization", vec![Tensor::vector(d), Tensor::scalar(7i64)], &[]);
+            let out = run_op(
+                "KMC2ChainInitialization",
+                vec![Tensor::vector(d), Tensor::scalar(7i64)],
+                &[],
+            );
             out.unwrap()[0].scalar_value::<i64>().unwrap()
         };
         assert_eq!(run(vec![1.0, 2.0, 1e9, 0.0, 0.0]), 2);

@@ -86,10 +86,18 @@ mod tests {
     #[test]
     fn a_crop_is_a_part_of_its_image() {
         let image: Vec<i32> = (0..5 * 6 * 2).collect();
-        let attrs = [("T", DType::Int32.into()), ("seed", 3i64.into()), ("seed2", 4i64.into())];
+        let attrs = [
+            ("T", DType::Int32.into()),
+            ("seed", 3i64.into()),
+            ("seed2", 4i64.into()),
+        ];
         let run = |size: [i64; 2]| {
             let image = Tensor::from_vec(image.clone(), [5, 6, 2]).unwrap();
-            run_op("RandomCrop", vec![image, Tensor::vector(size.to_vec())], &attrs)
+            run_op(
+                "RandomCrop",
+                vec![image, Tensor::vector(size.to_vec())],
+                &attrs,
+            )
         };
         let out = run([2, 3]).unwrap().remove(0);
         let got = out.as_slice::<i32>().unwrap();
@@ -101,6 +109,9 @@ mod tests {
         }
         assert_eq!(run([5, 6]).unwrap()[0].as_slice::<i32>().unwrap(), image);
         let e = run([2, 7]).unwrap_err();
-        assert!(e.message.starts_with("width must be >= target_width: width = 6, target_width = 7"));
+        assert!(
+            e.message
+                .starts_with("width must be >= target_width: width = 6, target_width = 7")
+        );
     }
 }

@@ -27,7 +27,11 @@ pub(super) fn register(r: &mut Registry) {
             let shape = shape_arg(ctx.input(1)?)?;
             ctx.check_alloc(dtype, &shape)?;
             let state = advance_from(ctx, shape.num_elements() as u64, 1)?;
-            let philox = philox_of(&state.rows(1, 3).ok_or_else(|| Status::internal("the state's size was checked"))?)?;
+            let philox = philox_of(
+                &state
+                    .rows(1, 3)
+                    .ok_or_else(|| Status::internal("the state's size was checked"))?,
+            )?;
             let out = draw(ctx, Floats::Normal, dtype, &shape, || philox)?;
             ctx.set_output(0, out);
             Ok(())

@@ -92,7 +92,10 @@ pub(crate) fn index_shuffle(index: u64, key: [u32; 3], max: u64, rounds: usize) 
 fn words(t: &Tensor) -> Result<Vec<u64>> {
     Ok(match t.dtype() {
         DType::UInt64 => t.as_slice::<u64>()?.to_vec(),
-        _ => crate::args::ints(t)?.into_iter().map(|v| v as u64).collect(),
+        _ => crate::args::ints(t)?
+            .into_iter()
+            .map(|v| v as u64)
+            .collect(),
     })
 }
 
@@ -120,8 +123,13 @@ fn shuffle(b: &KernelBuilder<'_>) -> Result<Built> {
             ));
         }
         // TensorFlow does not look: fewer rounds leave its keys' vector too short, an odd number reads past it.
-        let Some(rounds) = usize::try_from(rounds).ok().filter(|r| *r >= 4 && r % 2 == 0) else {
-            return invalid(format!("rounds must be an even number of at least 4, got {rounds}"));
+        let Some(rounds) = usize::try_from(rounds)
+            .ok()
+            .filter(|r| *r >= 4 && r % 2 == 0)
+        else {
+            return invalid(format!(
+                "rounds must be an even number of at least 4, got {rounds}"
+            ));
         };
         let scalar = index.rank() == 0 && seed.rank() == 1 && max.rank() == 0;
         let shape = match scalar {
@@ -153,7 +161,10 @@ fn shuffle(b: &KernelBuilder<'_>) -> Result<Built> {
 }
 
 fn cut<T: Element>(values: &[u64], shape: Shape, f: impl Fn(u64) -> T) -> Result<Tensor> {
-    Ok(Tensor::from_vec(values.iter().map(|v| f(*v)).collect(), shape)?)
+    Ok(Tensor::from_vec(
+        values.iter().map(|v| f(*v)).collect(),
+        shape,
+    )?)
 }
 
 #[cfg(test)]
@@ -174,17 +185,28 @@ mod tests {
 
     #[test]
     fn orders_are_tensorflows() {
-        let order = |rounds| (0..8).map(|i| index_shuffle(i, [1, 2, 3], 7, rounds)).collect::<Vec<_>>();
+        let order = |rounds| {
+            (0..8)
+                .map(|i| index_shuffle(i, [1, 2, 3], 7, rounds))
+                .collect::<Vec<_>>()
+        };
         assert_eq!(order(4), [2, 0, 6, 4, 5, 1, 7, 3]);
         assert_eq!(order(6), [1, 6, 3, 7, 0, 5, 4, 2]);
         assert_eq!(order(8), [6, 7, 4, 1, 3, 2, 0, 5]);
-        assert_eq!(index_shuffle(5, [1, 2, 3], 1_000_000_000_000, 4), 363_526_343);
+        assert_eq!(
+            index_shuffle(5, [1, 2, 3], 1_000_000_000_000, 4),
+            363_526_343
+        );
         assert_eq!(index_shuffle(5, [1, 2, 3], 70_000, 4), 36_952);
     }
 
     #[test]
     fn the_order_follows_the_key() {
-        let order = |key| (0..10).map(|i| index_shuffle(i, key, 9, 4)).collect::<Vec<_>>();
+        let order = |key| {
+            (0..10)
+                .map(|i| index_shuffle(i, key, 9, 4))
+                .collect::<Vec<_>>()
+        };
         assert_ne!(order([1, 2, 3]), order([1, 2, 4]));
         assert_eq!(index_shuffle(0, [9, 9, 9], 0, 4), 0);
     }

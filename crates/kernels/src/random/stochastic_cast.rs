@@ -17,7 +17,11 @@ use num_traits::{AsPrimitive, Float};
 const TO: &[DType] = &[DType::Int8, DType::Int16, DType::Int32];
 
 pub(super) fn register(r: &mut Registry) {
-    r.add_typed("StochasticCastToInt", &[("Tin", FLOATS), ("Tout", TO)], cast);
+    r.add_typed(
+        "StochasticCastToInt",
+        &[("Tin", FLOATS), ("Tout", TO)],
+        cast,
+    );
 }
 
 fn cast(b: &KernelBuilder<'_>) -> Result<Built> {
@@ -31,8 +35,11 @@ fn cast(b: &KernelBuilder<'_>) -> Result<Built> {
         ctx.check_alloc(to, x.shape())?;
         let shape = x.shape().clone();
         let rounded: Vec<f64> = match x.dtype() {
-            DType::Float => drawn(x.as_slice::<f32>()?, 8, to, philox),
-            DType::Double => drawn(x.as_slice::<f64>()?, 4, to, philox),
+            // There are no vectors of shorter integers to cast to.
+            DType::Float if to == DType::Int32 => drawn(x.as_slice::<f32>()?, 8, to, philox),
+            DType::Double if to == DType::Int32 => drawn(x.as_slice::<f64>()?, 4, to, philox),
+            DType::Float => drawn(x.as_slice::<f32>()?, 1, to, philox),
+            DType::Double => drawn(x.as_slice::<f64>()?, 1, to, philox),
             DType::Half => drawn(x.as_slice::<f16>()?, 1, to, philox),
             _ => drawn(x.as_slice::<bf16>()?, 1, to, philox),
         };
@@ -70,7 +77,11 @@ fn drawn<T: Draw + Float + AsPrimitive<f64>>(
     let end = |v: f64| T::from(v).unwrap_or_else(T::zero);
     let (low, high) = (end(low), end(high));
     let mut out = Vec::with_capacity(x.len());
-    let whole = if vector > 1 { x.len() / vector * vector } else { 0 };
+    let whole = if vector > 1 {
+        x.len() / vector * vector
+    } else {
+        0
+    };
     let (vectors, rest) = x.split_at(whole);
     for vector in vectors.chunks_exact(vector) {
         let chances = T::uniform(philox.block());
@@ -112,7 +123,9 @@ mod tests {
             Tensor::vector(vec![1u64, 2]),
             Tensor::scalar(1i32),
         ];
-        run_op("StochasticCastToInt", inputs, &attrs).unwrap().remove(0)
+        run_op("StochasticCastToInt", inputs, &attrs)
+            .unwrap()
+            .remove(0)
     }
 
     #[test]
@@ -137,7 +150,12 @@ mod tests {
         let ups = values.iter().filter(|v| **v == 3).count();
         assert!((850..1150).contains(&ups), "{ups} of {n}");
         let out = cast(vec![-2.25; n], DType::Int32);
-        let downs = out.as_slice::<i32>().unwrap().iter().filter(|v| **v == -3).count();
+        let downs = out
+            .as_slice::<i32>()
+            .unwrap()
+            .iter()
+            .filter(|v| **v == -3)
+            .count();
         assert!((850..1150).contains(&downs), "{downs} of {n}");
         let odd = vec![5.0, -5.0, f32::NAN, 1e9, -1e9, f32::INFINITY];
         let out = cast(odd, DType::Int8);

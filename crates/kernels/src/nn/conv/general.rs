@@ -76,7 +76,10 @@ fn plain(attrs: &Attrs, spatial: usize) -> Result<Attrs> {
     let format = if spatial == 2 { "NHWC" } else { "NDHWC" };
     plain.set("data_format", AttrValue::Str(format.into()));
     if attrs.ints("dilations")?.is_empty() {
-        plain.set("dilations", AttrValue::List(AttrList::Int(vec![1; spatial + 2])));
+        plain.set(
+            "dilations",
+            AttrValue::List(AttrList::Int(vec![1; spatial + 2])),
+        );
     }
     Ok(plain)
 }
@@ -106,7 +109,10 @@ mod tests {
             let inputs = vec![numbers(&x), numbers(&f)];
             let want = run_op(op, inputs.clone(), &attrs).unwrap();
             let got = run_op("Conv", inputs, &attrs).unwrap();
-            assert_eq!(got[0].as_slice::<f32>().unwrap(), want[0].as_slice::<f32>().unwrap());
+            assert_eq!(
+                got[0].as_slice::<f32>().unwrap(),
+                want[0].as_slice::<f32>().unwrap()
+            );
             // A batch of two rows is two batches of one.
             let mut split = vec![2, 1];
             split.extend(&x[1..]);
@@ -114,14 +120,25 @@ mod tests {
             attrs.push(("batch_dims", 2i64.into()));
             let got = run_op("Conv", vec![numbers(&split), numbers(&f)], &attrs).unwrap();
             assert_eq!(got[0].dims()[..2], [2, 1]);
-            assert_eq!(got[0].as_slice::<f32>().unwrap(), want[0].as_slice::<f32>().unwrap());
+            assert_eq!(
+                got[0].as_slice::<f32>().unwrap(),
+                want[0].as_slice::<f32>().unwrap()
+            );
         }
         let attrs = [
             ("T", DType::Float.into()),
             ("strides", vec![1i64; 4].into()),
             ("padding", "SAME".into()),
         ];
-        let e = run_op("Conv", vec![numbers(&[2, 3, 3]), numbers(&[2, 2, 3, 4])], &attrs);
-        assert!(e.unwrap_err().message.starts_with("the filter must have 2 or 3 spatial"));
+        let e = run_op(
+            "Conv",
+            vec![numbers(&[2, 3, 3]), numbers(&[2, 2, 3, 4])],
+            &attrs,
+        );
+        assert!(
+            e.unwrap_err()
+                .message
+                .starts_with("the filter must have 2 or 3 spatial")
+        );
     }
 }

@@ -21,8 +21,8 @@ use downpour_tensor::{DType, Element, Shape, Tensor};
 use forward::Epilogue;
 pub(crate) use forward::Panels;
 pub(crate) use fused::with_bias;
-pub(crate) use shape::{Direction, Params};
 use shape::Geometry;
+pub(crate) use shape::{Direction, Params};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Multiplications that are worth a thread of their own.

@@ -47,7 +47,11 @@ pub(crate) fn register(r: &mut Registry) {
     for (op, input, out) in [
         ("QuantizedConv2DWithBiasAndRequantize", BOTH, I8),
         ("QuantizedConv2DWithBiasAndReluAndRequantize", BOTH, U8),
-        ("QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize", U8, U8),
+        (
+            "QuantizedDepthwiseConv2DWithBiasAndReluAndRequantize",
+            U8,
+            U8,
+        ),
     ] {
         let types = [("Tinput", input), ("Tfilter", I8)];
         let types = [types[0], types[1], ("Tbias", BIAS), ("out_type", out)];
@@ -245,9 +249,9 @@ struct Made<'a> {
 /// Adds bias and summand, rectifies, and writes the result in its type.
 fn finish(ctx: &mut OpContext<'_>, inputs: Inputs, made: &Made<'_>, out: DType) -> Result<()> {
     let channels = made.channels.max(1);
-    let scale = |c: usize| made.scales.get(c).unwrap_or(&made.scales[0]);
-    // What one integer of the result stands for; the sum's own where none is asked for.
-    let wanted = match (inputs.wanted, out) {
+    let scale = |c: usize| *made.scales.get(c).unwrap_or(&made.scales[0]);
+    // What one integer of the result stands for. Where no range is asked for, that of the channel with the widest.
+    let unit = match (inputs.wanted, out) {
         (Some(at), DType::QInt8 | DType::QUInt8) => {
             let text = |name: &'static str| {
                 move |t: &Tensor| format!("`{name}` must be rank 0 but is rank {}", t.rank())
@@ -256,14 +260,11 @@ fn finish(ctx: &mut OpContext<'_>, inputs: Inputs, made: &Made<'_>, out: DType) 
             let high = float(ctx, at + 1, text("max_freezed_output"))?;
             ctx.set_output(1, Tensor::scalar(low));
             ctx.set_output(2, Tensor::scalar(high));
-            Some(symmetric(out, (low, high)))
+            symmetric(out, (low, high))
         }
-        (_, DType::Float) => Some(1.0),
-        _ => None,
+        (_, DType::Float) => 1.0,
+        _ => made.scales.iter().copied().fold(0.0, f32::max),
     };
-    let by: Vec<f32> = (0..channels)
-        .map(|c| wanted.map_or(1.0, |w| scale(c) / w))
-        .collect();
     let mut offsets = vec![0f32; channels];
     let mut whole = vec![0i32; channels];
     if let Some(at) = inputs.bias {
@@ -278,9 +279,9 @@ fn finish(ctx: &mut OpContext<'_>, inputs: Inputs, made: &Made<'_>, out: DType) 
         match bias.dtype() {
             DType::Float => {
                 let values = bias.as_slice::<f32>()?.iter().enumerate();
-                values.for_each(|(c, v)| offsets[c] = v / wanted.unwrap_or(*scale(c)));
+                values.for_each(|(c, v)| offsets[c] = *v);
                 for (c, more) in made.offsets.iter().flat_map(|o| o.iter()).enumerate() {
-                    offsets[c] += more * by[c];
+                    offsets[c] += more * scale(c);
                 }
             }
             // Already in the integers of the sum, what belongs to a zero point included.
@@ -299,16 +300,12 @@ fn finish(ctx: &mut OpContext<'_>, inputs: Inputs, made: &Made<'_>, out: DType) 
                 ));
             }
             Some(match t.dtype() {
-                DType::Float => {
-                    let unit = |c: usize| wanted.unwrap_or(*scale(c));
-                    let values = t.as_slice::<f32>()?.iter().enumerate();
-                    values.map(|(i, v)| v / unit(i % channels)).collect()
-                }
+                DType::Float => t.as_slice::<f32>()?.iter().map(|v| v / unit).collect(),
                 dtype => {
                     let range = range(ctx, at + 1, "summand", 1)?[0];
-                    let unit = symmetric(dtype, range) / wanted.unwrap_or(1.0);
+                    let by = symmetric(dtype, range) / unit;
                     let values = read(t)?.into_iter();
-                    values.map(|v| v as f32 * unit).collect::<Vec<f32>>()
+                    values.map(|v| v as f32 * by).collect::<Vec<f32>>()
                 }
             })
         }
@@ -316,7 +313,7 @@ fn finish(ctx: &mut OpContext<'_>, inputs: Inputs, made: &Made<'_>, out: DType) 
     let sums = made.sum.as_slice::<i32>()?;
     let value = |(i, sum): (usize, &i32)| {
         let c = i % channels;
-        let mut v = sum.wrapping_add(whole[c]) as f32 * by[c] + offsets[c];
+        let mut v = (sum.wrapping_add(whole[c]) as f32 * scale(c) + offsets[c]) / unit;
         if let Some(summand) = &summand {
             v += summand[i];
         }
@@ -327,7 +324,9 @@ fn finish(ctx: &mut OpContext<'_>, inputs: Inputs, made: &Made<'_>, out: DType) 
     let t = match out {
         DType::Float => Tensor::from_vec(values.collect(), shape)?,
         // Plain sums need not be floats on their way.
-        DType::QInt32 if inputs.bias.is_none() && inputs.summand.is_none() => {
+        DType::QInt32
+            if inputs.bias.is_none() && inputs.summand.is_none() && made.scales.len() == 1 =>
+        {
             let least = if inputs.has_relu { 0 } else { i32::MIN };
             let values = sums.iter().map(|v| (*v).max(least)).collect();
             write(out, values, shape)?
@@ -453,7 +452,10 @@ mod tests {
     #[test]
     fn a_layer_is_a_convolution_of_floats_rounded_to_its_range() {
         for input in [DType::QUInt8, DType::QInt8] {
-            let (x, f) = (codes(input, &[1, 3, 4, 2], 1), codes(DType::QInt8, &[2, 2, 2, 3], 2));
+            let (x, f) = (
+                codes(input, &[1, 3, 4, 2], 1),
+                codes(DType::QInt8, &[2, 2, 2, 3], 2),
+            );
             let bias = Tensor::vector(vec![0.5f32, -1.0, 2.0]);
             let mut all = attrs(input, DType::QUInt8);
             all.push(("Tbias", DType::Float.into()));
@@ -478,7 +480,10 @@ mod tests {
 
     #[test]
     fn a_summand_is_added_before_the_rectifier() {
-        let (x, f) = (codes(DType::QUInt8, &[1, 3, 3, 2], 1), codes(DType::QInt8, &[2, 2, 2, 3], 2));
+        let (x, f) = (
+            codes(DType::QUInt8, &[1, 3, 3, 2], 1),
+            codes(DType::QInt8, &[2, 2, 2, 3], 2),
+        );
         let more = codes(DType::QInt8, &[1, 2, 2, 3], 5);
         let mut all = attrs(DType::QUInt8, DType::QUInt8);
         all.push(("Tbias", DType::QInt32.into()));
@@ -501,7 +506,10 @@ mod tests {
 
     #[test]
     fn integers_that_count_from_the_lowest_float_give_the_same_product() {
-        let (a, b) = (codes(DType::QUInt8, &[3, 4], 1), codes(DType::QInt8, &[4, 2], 2));
+        let (a, b) = (
+            codes(DType::QUInt8, &[3, 4], 1),
+            codes(DType::QInt8, &[4, 2], 2),
+        );
         let attrs = [
             ("T1", DType::QUInt8.into()),
             ("T2", DType::QInt8.into()),
@@ -527,15 +535,30 @@ mod tests {
     }
 
     #[test]
-    fn sums_keep_their_bits_and_ranges_follow_their_filters() {
-        let (x, f) = (codes(DType::QUInt8, &[1, 3, 3, 2], 1), codes(DType::QInt8, &[2, 2, 2, 2], 2));
+    fn sums_have_one_unit_and_ranges_follow_their_filters() {
+        let (x, f) = (
+            codes(DType::QUInt8, &[1, 3, 3, 2], 1),
+            codes(DType::QInt8, &[2, 2, 2, 2], 2),
+        );
         let mut inputs = vec![x.clone(), f.clone()];
         inputs.extend(scalars(&[0.0, 4.0]));
         inputs.push(Tensor::vector(vec![-1f32, -0.5]));
         inputs.push(Tensor::vector(vec![1f32, 0.5]));
-        let got = run_op("QuantizedConv2DPerChannel", inputs, &attrs(DType::QUInt8, DType::QInt32));
+        let got = run_op(
+            "QuantizedConv2DPerChannel",
+            inputs,
+            &attrs(DType::QUInt8, DType::QInt32),
+        );
         let got = got.unwrap();
-        assert_eq!(read(&got[0]).unwrap(), sums(&x, &f));
+        // In the unit of the wider range: the other channel's sums are halved.
+        let want = sums(&x, &f)
+            .into_iter()
+            .enumerate()
+            .map(|(i, sum)| match i % 2 {
+                0 => sum,
+                _ => (f64::from(sum) / 2.0).round_ties_even() as i32,
+            });
+        assert_eq!(read(&got[0]).unwrap(), want.collect::<Vec<_>>());
         // TensorFlow's numbers for these ranges.
         let high = got[2].as_slice::<f32>().unwrap();
         assert_eq!(high, [265_244.25, 132_622.12]);
@@ -543,7 +566,10 @@ mod tests {
 
     #[test]
     fn ranges_and_biases_of_other_shapes_are_refused() {
-        let (x, f) = (codes(DType::QUInt8, &[1, 3, 3, 2], 1), codes(DType::QInt8, &[2, 2, 2, 2], 2));
+        let (x, f) = (
+            codes(DType::QUInt8, &[1, 3, 3, 2], 1),
+            codes(DType::QInt8, &[2, 2, 2, 2], 2),
+        );
         let run = |bias: Tensor, low: Tensor| {
             let mut inputs = vec![x.clone(), f.clone(), bias];
             inputs.extend(scalars(&[0.0, 4.0]));
@@ -552,8 +578,15 @@ mod tests {
             run_op("QuantizedConv2DWithBias", inputs, &attrs).unwrap_err()
         };
         let e = run(Tensor::vector(vec![1f32; 3]), Tensor::scalar(1f32));
-        assert!(e.message.contains("the bias must have one element for each of 2"), "{e}");
+        assert!(
+            e.message
+                .contains("the bias must have one element for each of 2"),
+            "{e}"
+        );
         let e = run(Tensor::vector(vec![1f32; 2]), Tensor::vector(vec![1f32; 3]));
-        assert!(e.message.contains("min_filter and max_filter must have"), "{e}");
+        assert!(
+            e.message.contains("min_filter and max_filter must have"),
+            "{e}"
+        );
     }
 }
