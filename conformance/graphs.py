@@ -178,6 +178,9 @@ NO_RULE = [
     "MatrixExponential", "Mfcc", "NearestNeighbors", "ParallelBatchDataset", "Quantize*", "RaggedCross", "RebatchDataset*", "Requant*",
     "SelfAdjointEig", "SparseMatrix*", "SparseTensorToCSR*", "StatelessParameterized*", "ThreadPool*", "UnicodeScript", "Uniform*",
     "Write*Summary", "Xla*", "_*",
+    "ChooseFastestBranchDataset", "Conv", "DatasetFingerprint", "GetElementAtIndex", "GlobalShuffleDataset", "IndexFlatMapDataset", "KMC2*", "Kmeans*",
+    "LoadDataset", "RandomCrop", "RandomIndexShuffle", "SaveDataset*", "SetStatsAggregatorDataset", "Snapshot?*", "StatefulStandardNormal",
+    "StatsAggregator*", "StochasticCastToInt", "WeightedFlatMapDataset", "WindowOp",
 ]
 
 

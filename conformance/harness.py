@@ -206,7 +206,8 @@ class Run:
         os.makedirs(self.work, exist_ok=True)
         self.log = os.path.join(self.work, "server.log")
         open(self.log, "w").close()
-        self.server = self.tf_server = None
+        self.server = None
+        self.tf_servers = {}
         if options.tf:
             options.server_cmd = servers.TF_SERVER
         if not (options.server_cmd or options.target):
@@ -223,12 +224,15 @@ class Run:
     def oracle_side(self, case):
         if case.oracle == "local":
             return self.local
-        if self.tf_server is None:
-            self.tf_server = self.servers.Server(self.servers.TF_SERVER, os.path.join(self.work, "tf.log"))
-        return Side(self.tf_server.target, self.work)
+        if case.oracle not in self.tf_servers:
+            command = self.servers.TF_SERVER
+            if case.oracle == "onednn":
+                command = "env TF_ENABLE_ONEDNN_OPTS=1 " + command
+            self.tf_servers[case.oracle] = self.servers.Server(command, os.path.join(self.work, "tf_%s.log" % case.oracle))
+        return Side(self.tf_servers[case.oracle].target, self.work)
 
     def close(self):
-        for server in (self.server, self.tf_server):
+        for server in (self.server, *self.tf_servers.values()):
             if server is not None:
                 server.stop()
 

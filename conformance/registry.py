@@ -66,8 +66,8 @@ def case(name, build, **options):
     """Registers a graph case.
 
     options: rtol/atol (tolerance; default by dtype, see README), text (True, or a reason why only
-    the error's class is compared), oracle ("local", or "server" where TF's own gRPC server answers
-    otherwise than its in-process session), post (function over the fetched values, both sides),
+    the error's class is compared), oracle ("local", "server" where TF's own gRPC server answers
+    otherwise than its in-process session, or "onednn" for a server with the kernels of oneDNN), post (function over the fetched values, both sides),
     config (function returning a ConfigProto).
     """
     _registered.append(Case(name, build=build, **options))

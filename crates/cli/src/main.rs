@@ -33,7 +33,8 @@ static ALLOCATOR: TensorMemory<MiMalloc> = TensorMemory(MiMalloc);
 #[derive(Parser)]
 #[command(
     name = "downpour",
-    version,
+    version = version::SHORT,
+    long_version = version::LONG,
     about = "Distributed TensorFlow, rebuilt in Rust",
     after_help = FIRST_STEPS
 )]

@@ -217,7 +217,10 @@ mod tests {
             runs.look();
             let shown = serde_json::to_value(runs.shown()).unwrap();
             let id = shown[0]["id"].as_str().unwrap().to_owned();
-            (shown, runs.collector(&id).unwrap().state_for_page(None, false))
+            (
+                shown,
+                runs.collector(&id).unwrap().state_for_page(None, false),
+            )
         });
         assert_eq!(shown.as_array().unwrap().len(), 1);
         let run = &shown[0];

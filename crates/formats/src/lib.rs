@@ -32,6 +32,7 @@ pub mod reader_state;
 pub mod record;
 pub mod resource_handle;
 pub mod snappy;
+pub mod snapshot;
 pub mod storage;
 pub mod stream;
 pub mod summary;

@@ -1,8 +1,9 @@
-//! TFRecord framing: length, its checksum, data, its checksum; optionally one zlib or gzip stream
+//! TFRecord framing: length, its checksum, data, its checksum; optionally one zlib, gzip or Snappy stream
 //! around the whole file. Memory is bounded: a length is believed only as far as bytes for it
 //! really arrive, even when its checksum is right.
 
 use crate::crc32c;
+use crate::snappy;
 use crate::storage::{ReadAt, Storage, StreamFile};
 use crate::stream::{FileSource, carry, stream_status};
 use bytes::Bytes;
@@ -24,6 +25,8 @@ pub enum Compression {
     Zlib,
     /// Gzip members.
     Gzip,
+    /// Snappy blocks, each behind its length. Snapshots of datasets have it; nothing else asks for it.
+    Snappy,
 }
 
 impl Compression {
@@ -87,6 +90,9 @@ impl RecordReader {
             Compression::Zlib => Source::Compressed(Box::new(flate2::read::ZlibDecoder::new(file))),
             Compression::Gzip => {
                 Source::Compressed(Box::new(flate2::read::MultiGzDecoder::new(file)))
+            }
+            Compression::Snappy => {
+                Source::Compressed(Box::new(snappy::Stream::new(file, options.max_record)))
             }
         };
         let short = match options.compression {
@@ -222,6 +228,7 @@ enum Sink {
     Plain(Box<dyn StreamFile>),
     Zlib(flate2::write::ZlibEncoder<StreamWrite>),
     Gzip(flate2::write::GzEncoder<StreamWrite>),
+    Snappy(snappy::StreamWriter<StreamWrite>),
 }
 
 struct StreamWrite(Box<dyn StreamFile>);
@@ -249,6 +256,7 @@ impl RecordWriter {
             Compression::Gzip => {
                 Sink::Gzip(flate2::write::GzEncoder::new(StreamWrite(file), level))
             }
+            Compression::Snappy => Sink::Snappy(snappy::StreamWriter::new(StreamWrite(file))),
         };
         RecordWriter { sink }
     }
@@ -267,6 +275,7 @@ impl RecordWriter {
             Sink::Plain(file) => file.write(data),
             Sink::Zlib(z) => z.write_all(data).map_err(carried),
             Sink::Gzip(z) => z.write_all(data).map_err(carried),
+            Sink::Snappy(z) => z.write_all(data).map_err(carried),
         }
     }
 
@@ -276,6 +285,7 @@ impl RecordWriter {
             Sink::Plain(file) => file.flush(),
             Sink::Zlib(z) => z.flush().map_err(carried),
             Sink::Gzip(z) => z.flush().map_err(carried),
+            Sink::Snappy(z) => z.flush().map_err(carried),
         }
     }
 
@@ -285,6 +295,7 @@ impl RecordWriter {
             Sink::Plain(file) => file,
             Sink::Zlib(z) => z.finish().map_err(carried)?.0,
             Sink::Gzip(z) => z.finish().map_err(carried)?.0,
+            Sink::Snappy(z) => z.finish().map_err(carried)?.0,
         };
         file.sync()
     }

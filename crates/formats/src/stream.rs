@@ -2,6 +2,7 @@
 //! zlib or gzip stream. Memory is bounded by what the caller allows for one piece.
 
 use crate::record::Compression;
+use crate::snappy;
 use crate::storage::{ReadAt, Storage};
 use bytes::Bytes;
 use downpour_graph::{Code, Result, Status};
@@ -125,6 +126,7 @@ impl ByteStream {
                 Compression::None => Box::new(file),
                 Compression::Zlib => Box::new(flate2::read::ZlibDecoder::new(file)),
                 Compression::Gzip => Box::new(flate2::read::MultiGzDecoder::new(file)),
+                Compression::Snappy => Box::new(snappy::Stream::new(file, limit)),
             },
             buffer: Vec::new(),
             start: 0,

@@ -19,6 +19,7 @@ mod pieces;
 pub mod replicas;
 mod scan;
 mod shape_proto;
+pub mod snapshot;
 mod status;
 mod tensor_head;
 mod tensor_proto;

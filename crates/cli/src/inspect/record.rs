@@ -473,6 +473,7 @@ fn packing_name(compression: Compression) -> &'static str {
         Compression::None => "none",
         Compression::Zlib => "zlib",
         Compression::Gzip => "gzip",
+        Compression::Snappy => "snappy",
     }
 }
 

@@ -1,5 +1,6 @@
 //! Elements in batches: `Batch`, `PaddedBatch`, and back again, `Unbatch`.
 
+use super::access::{Joined, Opened, count};
 use super::dataset::{Cardinality, Dataset, Element, Iter, Next, Place, Recipe, Spec, Stream};
 use super::define::{self, batched};
 use super::parallel_map::{MapAndBatch, fused};
@@ -70,7 +71,7 @@ fn batch(ctx: &mut OpContext<'_>, kind: &'static str, drop_at: Option<usize>) ->
 }
 
 /// Makes one element of many.
-type Join = Arc<dyn Fn(&Device, &[Element]) -> Result<Element> + Send + Sync>;
+pub(super) type Join = Arc<dyn Fn(&Device, &[Element]) -> Result<Element> + Send + Sync>;
 
 /// Elements joined `size` at a time.
 pub(super) struct Batch {
@@ -105,6 +106,15 @@ impl Recipe for Batch {
     fn cardinality(&self) -> Cardinality {
         let rest = |n: i64| i64::from(n % self.size != 0 && !self.drop_rest);
         self.input.cardinality().map(|n| n / self.size + rest(n))
+    }
+    fn access(&self, place: &Place) -> Opened {
+        Ok(Box::new(Joined {
+            input: self.input.access(place)?,
+            count: count(&self.input)?,
+            size: self.size as u64,
+            device: place.device.clone(),
+            how: self.how.clone(),
+        }))
     }
     fn walk_name(&self, place: &Place) -> Option<&'static str> {
         self.fused(place).map(|_| "MapAndBatch")

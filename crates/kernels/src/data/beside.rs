@@ -1,9 +1,9 @@
-//! Datasets that give another's elements unchanged, but under a name of their own: statistics that nobody collects,
-//! pauses, threads of one's own (ours are the device's), the fastest of several; and `RebatchDataset`, which cuts
+//! Datasets that give another's elements unchanged, but under a name of their own: pauses, threads of one's own (ours are the device's), the fastest of several; and `RebatchDataset`, which cuts
 //! batches into one for each replica.
 
 use super::dataset::{Cardinality, Dataset, Iter, Next, Place, Recipe, Spec, Stream};
 use super::define::{self, batched, check_shapes, check_types};
+use super::function::{Captured, Fun, dataset_name};
 use super::prefetch::Through;
 use super::sources::{Elements, spec_of};
 use crate::queue::shared_handle::{Access, Home};
@@ -17,15 +17,6 @@ use std::task::{Poll, Waker};
 use std::time::Duration;
 
 pub(super) fn register(r: &mut Registry) {
-    for op in ["LatencyStatsDataset", "ExperimentalLatencyStatsDataset"] {
-        r.add(op, |_| tagged("LatencyStats"));
-    }
-    for op in [
-        "BytesProducedStatsDataset",
-        "ExperimentalBytesProducedStatsDataset",
-    ] {
-        r.add(op, |_| tagged("BytesProducedStats"));
-    }
     for op in ["SleepDataset", "ExperimentalSleepDataset"] {
         r.add(op, |_| define::dataset(sleep));
     }
@@ -44,6 +35,7 @@ pub(super) fn register(r: &mut Registry) {
     for op in ["ChooseFastestDataset", "ExperimentalChooseFastestDataset"] {
         r.add(op, |_| define::dataset(choose_fastest));
     }
+    r.add("ChooseFastestBranchDataset", choose_branch);
     for op in ["RebatchDataset", "ExperimentalRebatchDataset"] {
         r.add(op, |_| define::dataset(rebatch));
     }
@@ -72,14 +64,6 @@ impl Recipe for Named {
     fn cardinality(&self) -> Cardinality {
         self.0.cardinality()
     }
-}
-
-/// Statistics go to an aggregator that the pipeline was given; without one they go nowhere.
-fn tagged(kind: &'static str) -> Result<Built> {
-    define::dataset(move |ctx| {
-        define::string(ctx, 1, "tag")?;
-        named(kind, define::input(ctx, 0)?)
-    })
 }
 
 fn sleep(ctx: &mut OpContext<'_>) -> Result<Dataset> {
@@ -181,6 +165,95 @@ fn thread_pool_handle(b: &KernelBuilder<'_>) -> Result<Built> {
         home.get(ctx, || Ok(ThreadPool))?;
         home.emit(ctx)
     })
+}
+
+/// Functions that make the same dataset of the input in different ways: the first one does.
+fn choose_branch(b: &KernelBuilder<'_>) -> Result<Built> {
+    let spec = define::declared(b)?;
+    let lengths = b.attrs().ints("other_arguments_lengths")?.to_vec();
+    let mut branches = b.callees("branches")?;
+    if branches.is_empty() || branches.len() != lengths.len() {
+        return Err(Status::invalid_argument(format!(
+            "there are {} branches, but numbers of arguments for {}",
+            branches.len(),
+            lengths.len()
+        )));
+    }
+    let (first, name) = (branches.swap_remove(0), dataset_name(b)?);
+    let count = usize::try_from(lengths[0]).unwrap_or(0);
+    define::dataset(move |ctx| {
+        let input = define::input(ctx, 0)?;
+        let (numerator, denominator) = (
+            define::int(ctx, 1, "ratio_numerator")?,
+            define::int(ctx, 2, "ratio_denominator")?,
+        );
+        if numerator <= 0 {
+            return Err(Status::invalid_argument(
+                "`ratio_numerator` must be greater than zero.",
+            ));
+        }
+        if denominator <= 0 {
+            return Err(Status::invalid_argument(
+                "`ratio_denominator` must be greater than zero.",
+            ));
+        }
+        let recipe = Branch {
+            input: input.clone(),
+            f: Captured::new(ctx, &first, 3..3 + count)?,
+            name: name.next(),
+            ratio: (numerator, denominator),
+        };
+        Dataset::new("ChooseFastestBranch", spec.clone(), vec![input], recipe)
+    })
+}
+
+struct Branch {
+    input: Dataset,
+    f: Captured,
+    name: String,
+    /// Elements out for elements in.
+    ratio: (i64, i64),
+}
+
+impl Recipe for Branch {
+    fn open(&self, place: &Place) -> Result<Box<dyn Stream>> {
+        Ok(Box::new(BranchStream {
+            f: self.f.at(place)?.of(&self.name, place),
+            place: place.clone(),
+            input: Some(self.input.clone()),
+            walk: None,
+        }))
+    }
+    fn cardinality(&self) -> Cardinality {
+        let (numerator, denominator) = self.ratio;
+        self.input
+            .cardinality()
+            .map(|n| n.saturating_mul(numerator) / denominator)
+    }
+}
+
+struct BranchStream {
+    f: Fun,
+    place: Place,
+    /// Until the function has made a dataset of it.
+    input: Option<Dataset>,
+    walk: Option<Iter>,
+}
+
+impl Stream for BranchStream {
+    fn next(&mut self) -> Next<'_> {
+        Box::pin(async move {
+            if let Some(input) = &self.input {
+                let args = vec![input.clone().into_tensor()];
+                self.walk = Some(self.f.walk(args, &self.place).await?);
+                self.input = None;
+            }
+            match &mut self.walk {
+                Some(walk) => walk.next().await,
+                None => Ok(None),
+            }
+        })
+    }
 }
 
 /// All inputs must give the same, so any of them may be the fastest: the first is.

@@ -1,6 +1,7 @@
 //! `Cache` in memory: the first walk to reach its end leaves what it saw to the later ones. With a
 //! file name the elements go to a file instead (`cache_file`).
 
+use super::access::Opened;
 use super::anonymous::{Anonymous, delete};
 use super::cache_file;
 use super::dataset::{Cardinality, Dataset, Element, Iter, Next, Place, Recipe, Stream};
@@ -96,6 +97,13 @@ impl Recipe for Cache {
     }
     fn cardinality(&self) -> Cardinality {
         self.input.cardinality()
+    }
+    fn access(&self, place: &Place) -> Opened {
+        let full = self.cache.0.lock().clone();
+        match full {
+            Some(elements) => super::sources::Elements(elements).access(place),
+            None => self.input.access(place),
+        }
     }
 }
 

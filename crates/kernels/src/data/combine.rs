@@ -1,5 +1,6 @@
 //! Datasets of several others: `Zip` beside each other, `Concatenate` one after the other.
 
+use super::access::{Beside, InTurn, Opened, count};
 use super::dataset::{Cardinality, Dataset, Iter, Next, Place, Recipe, Spec, Stream};
 use super::define::{self, widest};
 use super::state::{Restoring, Saving, State};
@@ -43,6 +44,10 @@ impl Recipe for Zip {
             };
         }
         shortest
+    }
+    fn access(&self, place: &Place) -> Opened {
+        let inputs = self.0.iter().map(|input| input.access(place));
+        Ok(Box::new(Beside(inputs.collect::<Result<_>>()?)))
     }
 }
 
@@ -132,6 +137,17 @@ impl Recipe for Concatenate {
                 Cardinality::Known(a.saturating_add(b))
             }
         }
+    }
+    fn access(&self, place: &Place) -> Opened {
+        let second = self.1.cardinality();
+        let rest = match second {
+            Cardinality::Known(n) => n.max(0) as u64,
+            _ => u64::MAX,
+        };
+        Ok(Box::new(InTurn::new(vec![
+            (self.0.access(place)?, count(&self.0)?),
+            (self.1.access(place)?, rest),
+        ])))
     }
 }
 

@@ -9,8 +9,10 @@
 //! Two things a graph decides are bounded here: how deep streams may nest, because polling nests
 //! as deep, and how many streams one walk may open, because `zip(d, d)` doubles them.
 
+use super::access::Opened;
 use super::prefetch::ahead;
 use super::state::{Restoring, Saving, State, misfit};
+use super::stats::Stats;
 use super::task::yield_now;
 use downpour_graph::{Node, Result, Status};
 use downpour_runtime::{Device, FunctionLibrary};
@@ -94,6 +96,11 @@ pub(super) trait Recipe: Send + Sync {
         false
     }
 
+    /// Its elements by their numbers, where one can be had without those before it.
+    fn access(&self, _place: &Place) -> Opened {
+        Err(Status::unimplemented(""))
+    }
+
     /// The part of the recipe that a fusion with what follows may take over.
     fn as_any(&self) -> Option<&dyn Any> {
         None
@@ -147,6 +154,8 @@ pub(super) struct Place {
     /// Whether the pipeline may be changed where nobody sees it but in speed. TensorFlow
     /// optimizes the pipelines of iterators, not those that functions make inside of them.
     pub(super) optimize: bool,
+    /// Where statistics go, if anywhere.
+    stats: Option<Stats>,
     /// Functions with state of their own, one of each for a whole iterator.
     functions: Arc<OnceLock<Arc<dyn FunctionLibrary>>>,
     depth: u32,
@@ -160,9 +169,23 @@ impl Place {
             prefix: prefix.into(),
             deterministic: true,
             optimize: false,
+            stats: None,
             functions: Arc::default(),
             depth: 0,
         }
+    }
+
+    /// This place, with statistics of what is below going to `stats`.
+    pub(super) fn reporting(&self, stats: Stats) -> Place {
+        Place {
+            stats: Some(stats),
+            ..self.clone()
+        }
+    }
+
+    /// Where statistics go, if anywhere.
+    pub(super) fn stats(&self) -> Option<&Stats> {
+        self.stats.as_ref()
     }
 
     /// The library in which this iterator's functions have their state: made out of `library` at
@@ -339,6 +362,17 @@ impl Dataset {
             calls: 0,
             given: 0,
         })
+    }
+
+    /// Its elements by their numbers.
+    pub(super) fn access(&self, place: &Place) -> Opened {
+        if place.depth + self.0.depth > MAX_DEPTH {
+            return Err(too_deep());
+        }
+        match self.0.recipe.access(place) {
+            Err(e) if e.message.is_empty() => super::access::none(self.0.kind.name),
+            opened => opened,
+        }
     }
 
     /// Whether a walk at `place` runs beside whoever takes its elements.

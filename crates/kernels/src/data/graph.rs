@@ -3,6 +3,7 @@
 //! go along as copies of their values.
 
 use super::dataset::{Dataset, Origin};
+use crate::strings::hash::fingerprint64;
 use bytes::Bytes;
 use downpour_formats::graph_def;
 use downpour_graph::{
@@ -26,6 +27,14 @@ pub(super) fn register(r: &mut Registry) {
         to_graph(strict)
     });
     r.add("DatasetFromGraph", from_graph);
+    r.add("DatasetFingerprint", |_| {
+        Built::costly(|ctx| {
+            let dataset = super::define::input(ctx, 0)?;
+            let value = fingerprint(ctx.device(), &dataset)?;
+            ctx.set_output(0, Tensor::scalar(value));
+            Ok(())
+        })
+    });
 }
 
 fn to_graph(strict: bool) -> Result<Built> {
@@ -38,6 +47,22 @@ fn to_graph(strict: bool) -> Result<Built> {
         ctx.set_output(0, Tensor::string(bytes));
         Ok(())
     })
+}
+
+/// A number that is the same for pipelines of the same ops, values and functions, in this and in other processes. It is
+/// not TensorFlow's, whose form of a graph differs.
+pub(super) fn fingerprint(device: &Device, dataset: &Dataset) -> Result<u64> {
+    let mut writer = Writer::new(device);
+    let root = writer.dataset(dataset)?;
+    let mut graph = writer.finish(root);
+    graph
+        .functions
+        .sort_by(|a, b| a.signature.name.cmp(&b.signature.name));
+    // A name that only says when an op was made says nothing of what it does.
+    for node in &mut graph.nodes {
+        node.attrs.0.remove("metadata");
+    }
+    Ok(fingerprint64(&graph_def::serialize(&graph)?))
 }
 
 /// What is written otherwise than it is.

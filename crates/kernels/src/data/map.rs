@@ -1,6 +1,7 @@
 //! `Map` and `Filter`, one element at a time, with what else runs a function on each element:
 //! `TakeWhile`, `Scan`.
 
+use super::access::{Mapped, Opened};
 use super::dataset::{Cardinality, Dataset, Iter, Next, Place, Recipe, Stream};
 use super::define::{self, declared};
 use super::function::{Captured, Fun, dataset_name, mapped, only};
@@ -103,6 +104,12 @@ impl Recipe for Map {
         } else {
             Cardinality::Unknown
         }
+    }
+    fn access(&self, place: &Place) -> Opened {
+        Ok(Box::new(Mapped {
+            input: self.input.access(place)?,
+            f: self.f.at(place)?.of(&self.name, place),
+        }))
     }
     fn walk_name(&self, place: &Place) -> Option<&'static str> {
         self.beside(place).map(|_| "ParallelMapV2")

@@ -15,6 +15,7 @@
 //! Work that runs beside its consumer (prefetching, parallel maps and interleaves) is a task that
 //! the stream owns: dropping the iterator stops it.
 
+mod access;
 mod anonymous;
 mod auto_shard;
 mod batch;
@@ -54,8 +55,10 @@ mod seeds;
 mod select;
 mod shuffle;
 mod sliding_window;
+mod snapshot;
 mod sources;
 mod state;
+mod stats;
 mod task;
 #[cfg(test)]
 mod tests;
@@ -65,6 +68,7 @@ mod window;
 use downpour_runtime::Registry;
 
 pub(crate) fn register(registry: &mut Registry) {
+    access::register(registry);
     auto_shard::register(registry);
     batch::register(registry);
     beside::register(registry);
@@ -101,5 +105,7 @@ pub(crate) fn register(registry: &mut Registry) {
     sliding_window::register(registry);
     sources::register(registry);
     unique::register(registry);
+    snapshot::register(registry);
+    stats::register(registry);
     window::register(registry);
 }

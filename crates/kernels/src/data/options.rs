@@ -1,6 +1,7 @@
 //! Datasets that say something about another and give its elements unchanged: options, hints for
 //! the optimizer, and checks of how a pipeline is built.
 
+use super::access::Opened;
 use super::dataset::{Cardinality, Dataset, Iter, Next, Place, Recipe, Stream};
 use super::define;
 use super::prefetch::Through;
@@ -78,6 +79,9 @@ impl Recipe for Pass {
     }
     fn cardinality(&self) -> Cardinality {
         self.0.cardinality()
+    }
+    fn access(&self, place: &Place) -> Opened {
+        self.0.access(place)
     }
 }
 

@@ -4,6 +4,7 @@
 //! allowed; results wait in a line in the order of their elements. Whoever takes them takes the
 //! first, or, where the order does not matter, the first that is there.
 
+use super::access::{Mapped, Opened};
 use super::batch::{Room, batch_elements};
 use super::dataset::{Cardinality, Dataset, Element, Got, Iter, Next, Place, Recipe, Stream};
 use super::define::{self, declared};
@@ -107,6 +108,12 @@ impl Recipe for ParallelMap {
         } else {
             Cardinality::Unknown
         }
+    }
+    fn access(&self, place: &Place) -> Opened {
+        Ok(Box::new(Mapped {
+            input: self.input.access(place)?,
+            f: self.f.at(place)?.of(&self.name, place),
+        }))
     }
     fn is_ahead(&self, _: &Place) -> bool {
         true

@@ -1,5 +1,6 @@
 //! `Prefetch`: a task of its own that walks ahead and fills a buffer, and the pipe it does it with.
 
+use super::access::Opened;
 use super::dataset::{Cardinality, Dataset, Got, Iter, Next, Place, Recipe, Stream};
 use super::define;
 use super::state::{Restoring, Saving, State, got_state, state_got};
@@ -55,6 +56,9 @@ impl Recipe for Prefetch {
     }
     fn cardinality(&self) -> Cardinality {
         self.input.cardinality()
+    }
+    fn access(&self, place: &Place) -> Opened {
+        self.input.access(place)
     }
     fn is_ahead(&self, _: &Place) -> bool {
         true

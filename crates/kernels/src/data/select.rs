@@ -1,5 +1,6 @@
 //! Datasets that pass some elements of another on: `Take`, `Skip`, `Shard`, and `Repeat`.
 
+use super::access::{Opened, Renumbered, count};
 use super::dataset::{Cardinality, Dataset, Iter, Next, Place, Recipe, Stream};
 use super::define::{self, now};
 use super::state::{Restoring, Saving, State};
@@ -85,6 +86,9 @@ impl Recipe for Take {
             other => other,
         }
     }
+    fn access(&self, place: &Place) -> Opened {
+        self.input.access(place)
+    }
 }
 
 struct TakeStream {
@@ -142,6 +146,13 @@ impl Recipe for Skip {
             (..0, _) => none,
             (count, _) => all.map(|n| (n - count.min(n)).max(0)),
         }
+    }
+    fn access(&self, place: &Place) -> Opened {
+        let first = self.count.max(0) as u64;
+        Ok(Box::new(Renumbered {
+            input: self.input.access(place)?,
+            number: move |i: u64| i.saturating_add(first),
+        }))
     }
 }
 
@@ -206,6 +217,13 @@ impl Recipe for Repeat {
             (..0, _) => Cardinality::Infinite,
             (count, _) => all.map(|n| n.saturating_mul(count)),
         }
+    }
+    fn access(&self, place: &Place) -> Opened {
+        let each = count(&self.input)?.max(1);
+        Ok(Box::new(Renumbered {
+            input: self.input.access(place)?,
+            number: move |i: u64| i % each,
+        }))
     }
 }
 
@@ -335,6 +353,13 @@ impl Recipe for Shard {
         }
         let all = self.input.cardinality();
         all.map(|n| n / self.shards + i64::from(self.index < n % self.shards))
+    }
+    fn access(&self, place: &Place) -> Opened {
+        let (shards, index) = (self.shards.max(1) as u64, self.index.max(0) as u64);
+        Ok(Box::new(Renumbered {
+            input: self.input.access(place)?,
+            number: move |i: u64| i.saturating_mul(shards).saturating_add(index),
+        }))
     }
 }
 

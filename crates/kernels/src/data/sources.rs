@@ -1,6 +1,7 @@
 //! Datasets out of tensors: `Tensor` (one element), `TensorSlice` (one for each row),
 //! `SparseTensorSlice` and `Range`.
 
+use super::access::{Opened, Ready};
 use super::dataset::{Cardinality, Dataset, Next, Place, Recipe, Spec, Stream};
 use super::define::{self, check_shapes, check_types, declared, now};
 use super::state::{Restoring, Saving, State};
@@ -40,6 +41,15 @@ impl Recipe for Elements {
     }
     fn cardinality(&self) -> Cardinality {
         Cardinality::Known(self.0.len() as i64)
+    }
+    fn access(&self, _: &Place) -> Opened {
+        let elements = self.0.clone();
+        let get = move |i: u64| {
+            Ok(elements
+                .get(usize::try_from(i).unwrap_or(usize::MAX))
+                .cloned())
+        };
+        Ok(Box::new(Ready(get)))
     }
 }
 
@@ -122,6 +132,13 @@ impl Recipe for Slices {
     }
     fn cardinality(&self) -> Cardinality {
         Cardinality::Known(self.rows as i64)
+    }
+    fn access(&self, _: &Place) -> Opened {
+        let components = self.components.clone();
+        Ok(Box::new(Ready(move |i: u64| {
+            let element = components.iter().map(|c| row(c, i as usize));
+            element.collect::<Result<_>>().map(Some)
+        })))
     }
 }
 
@@ -363,6 +380,15 @@ impl Recipe for Range {
         let span = if step > 0 { stop - start } else { start - stop };
         let count = (span + step.abs() - 1).max(0) / step.abs();
         Cardinality::Known(count.try_into().unwrap_or(i64::MAX))
+    }
+    fn access(&self, _: &Place) -> Opened {
+        let Range {
+            start, step, dtype, ..
+        } = *self;
+        Ok(Box::new(Ready(move |i: u64| {
+            let value = start.wrapping_add(step.wrapping_mul(i as i64));
+            number(dtype, value).map(|t| Some(vec![t]))
+        })))
     }
 }
 

@@ -12,6 +12,18 @@ use std::sync::Arc;
 
 pub(super) fn register(r: &mut Registry) {
     r.add("WindowDataset", |_| define::dataset(window));
+    // The elements of one window, component by component, as TensorFlow writes one down in a graph.
+    r.add("WindowOp", |b| {
+        let spec = define::declared(b)?;
+        define::dataset(move |ctx| {
+            let width = spec.types.len().max(1);
+            let inputs = ctx.inputs(0..ctx.num_inputs())?;
+            let parts = inputs.chunks(width);
+            let elements = parts.map(|e| e.iter().copied().cloned().collect());
+            let recipe = Elements(Arc::new(elements.collect()));
+            Dataset::new("Window", spec.clone(), vec![], recipe)
+        })
+    });
 }
 
 fn window(ctx: &mut OpContext<'_>) -> Result<Dataset> {

@@ -6,6 +6,7 @@ use crate::types::FLOATS;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, OpContext, Registry, parallel_ranges};
 use downpour_tensor::{DType, Element, Tensor};
+use half::{bf16, f16};
 use num_traits::Float;
 
 const FLOAT: &[DType] = &[DType::Float];
@@ -26,7 +27,12 @@ pub(crate) fn register(r: &mut Registry) {
         Built::costly(|ctx| convert(ctx, to_hsv::<f32>, to_hsv::<f64>))
     });
     r.add_typed("HSVToRGB", &[("T", FLOATS)], |_| {
-        Built::costly(|ctx| convert(ctx, to_rgb::<f32>, to_rgb::<f64>))
+        Built::costly(|ctx| match ctx.input(0)?.dtype() {
+            // Each product is rounded to the type, as TensorFlow's are.
+            DType::Half => in_type::<f16>(ctx, to_rgb),
+            DType::BFloat16 => in_type::<bf16>(ctx, to_rgb),
+            _ => convert(ctx, to_rgb::<f32>, to_rgb::<f64>),
+        })
     });
     r.add_typed("AdjustHue", &[("T", FLOAT)], |_| {
         Built::costly(|ctx| {
@@ -59,14 +65,7 @@ fn convert(
 ) -> Result<()> {
     let x = ctx.take(0)?;
     let dtype = x.dtype();
-    let Some(&channels) = x.dims().last() else {
-        return invalid(format!("input must be at least 1D{}", x.shape()));
-    };
-    if channels != 3 {
-        return Err(Status::failed_precondition(format!(
-            "input must have 3 channels but input only has {channels} channels."
-        )));
-    }
+    check_channels(&x)?;
     let mut x = widen(&x)?;
     match x.dtype() {
         DType::Double => each_pixel(x.make_mut::<f64>()?, double),
@@ -74,6 +73,25 @@ fn convert(
     }
     ctx.set_output(0, narrow(x, dtype)?);
     Ok(())
+}
+
+/// As [`convert`], in the elements' own type.
+fn in_type<T: Element>(ctx: &mut OpContext<'_>, f: fn([T; 3]) -> [T; 3]) -> Result<()> {
+    let mut x = ctx.take(0)?;
+    check_channels(&x)?;
+    each_pixel(x.make_mut::<T>()?, f);
+    ctx.set_output(0, x);
+    Ok(())
+}
+
+fn check_channels(x: &Tensor) -> Result<()> {
+    match x.dims().last() {
+        Some(3) => Ok(()),
+        None => invalid(format!("input must be at least 1D{}", x.shape())),
+        Some(channels) => Err(Status::failed_precondition(format!(
+            "input must have 3 channels but input only has {channels} channels."
+        ))),
+    }
 }
 
 fn each_pixel<T: Element>(values: &mut [T], f: impl Fn([T; 3]) -> [T; 3] + Sync) {
@@ -86,8 +104,11 @@ fn each_pixel<T: Element>(values: &mut [T], f: impl Fn([T; 3]) -> [T; 3] + Sync)
 
 fn to_hsv<T: Float>([r, g, b]: [T; 3]) -> [T; 3] {
     let number = |v: f64| T::from(v).unwrap_or_else(T::zero);
-    let v = r.max(g).max(b);
-    let range = v - r.min(g).min(b);
+    // A NaN loses against what comes behind it, as in TensorFlow's vectors.
+    let larger = |a: T, b: T| if a > b { a } else { b };
+    let smaller = |a: T, b: T| if a < b { a } else { b };
+    let v = larger(larger(r, g), b);
+    let range = v - smaller(smaller(r, g), b);
     let s = if v > T::zero() { range / v } else { T::zero() };
     let norm = range.recip() * number(1.0 / 6.0);
     let h = if r == v {

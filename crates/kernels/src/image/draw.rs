@@ -108,6 +108,15 @@ impl Paint for f16 {
     }
 }
 
+/// A float as a row or column. What no 64 bits hold, NaN among it, is the lowest number, as in TensorFlow on x86.
+fn whole(v: f32) -> i64 {
+    const END: f32 = 9_223_372_036_854_775_808.0;
+    match (-END..END).contains(&v) {
+        true => v as i64,
+        false => i64::MIN,
+    }
+}
+
 fn outline<T: Paint>(
     image: &mut [T],
     (height, width): (usize, usize),
@@ -115,7 +124,7 @@ fn outline<T: Paint>(
     corners: &[f32],
 ) {
     let (height, width) = (height as i64, width as i64);
-    let along = |v: f32, n: i64| (v * (n - 1) as f32) as i64;
+    let along = |v: f32, n: i64| whole(v * (n - 1) as f32);
     let (top, bottom) = (along(corners[0], height), along(corners[2], height));
     let (left, right) = (along(corners[1], width), along(corners[3], width));
     let inverted = top > bottom || left > right;

@@ -87,7 +87,13 @@ fn transposes(b: &KernelBuilder<'_>) -> Result<(bool, bool)> {
 }
 
 /// The product of two matrices of one type.
-fn matmul(ctx: &OpContext<'_>, a: &Tensor, b: &Tensor, ta: bool, tb: bool) -> Result<Tensor> {
+pub(crate) fn matmul(
+    ctx: &OpContext<'_>,
+    a: &Tensor,
+    b: &Tensor,
+    ta: bool,
+    tb: bool,
+) -> Result<Tensor> {
     check_ranks(a, b)?;
     let shape = check_sizes(
         a,

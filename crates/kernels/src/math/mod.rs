@@ -11,6 +11,7 @@ mod bessel;
 mod binary;
 mod broadcast_loop;
 mod clip;
+mod clustering;
 mod compare;
 mod composition;
 mod convert;
@@ -43,6 +44,7 @@ pub(crate) fn register(registry: &mut Registry) {
     bessel::register(registry);
     binary::register(registry);
     clip::register(registry);
+    clustering::register(registry);
     compare::register(registry);
     composition::register(registry);
     convert::register(registry);

@@ -33,13 +33,16 @@ pub(crate) fn register(r: &mut Registry) {
     );
 }
 
-struct Params {
+/// The attributes.
+pub(crate) struct Params {
     stride: usize,
+    dilations: [usize; 2],
     padding: Padding,
 }
 
 impl Params {
-    fn parse(attrs: &Attrs, forward: bool) -> Result<Params> {
+    /// Reads and checks the attributes.
+    pub(crate) fn parse(attrs: &Attrs, forward: bool) -> Result<Params> {
         let invalid = |text: &str| Err(Status::invalid_argument(text));
         let format = Format::parse(attrs)?;
         let Ok(strides) = <[i64; 4]>::try_from(attrs.ints("strides")?) else {
@@ -64,17 +67,30 @@ impl Params {
                 "Depthwise convolution on CPU is only supported for NHWC format",
             ));
         }
-        let dilations = attrs.ints("dilations")?;
-        // The gradients pay no attention to dilations.
-        if forward && dilations.iter().any(|&d| d != 1) {
-            let list: Vec<String> = dilations.iter().map(i64::to_string).collect();
-            return Err(Status::unimplemented(format!(
-                "Current kernel implementation does not support dilations, received [{}]",
-                list.join(" ")
-            )));
+        let mut dilations = [1; 2];
+        // TensorFlow's gradients pay no attention to dilations.
+        if forward {
+            let list = attrs.ints("dilations")?;
+            let Ok(list) = <[i64; 4]>::try_from(list) else {
+                return invalid("Dilations field must specify 4 dimensions");
+            };
+            let [n, h, w, c] = format.order(list);
+            if n != 1 || c != 1 {
+                return invalid(
+                    "Current implementation does not yet support dilations in the batch and depth dimensions.",
+                );
+            }
+            for (to, d) in dilations.iter_mut().zip([h, w]) {
+                let positive = usize::try_from(d).ok().filter(|&d| d > 0);
+                let Some(d) = positive else {
+                    return invalid("Dilated rates should be larger than 0.");
+                };
+                *to = d;
+            }
         }
         Ok(Params {
             stride,
+            dilations,
             padding: Padding::parse(attrs, format)?,
         })
     }
@@ -91,7 +107,10 @@ struct Geometry {
 
 impl Geometry {
     fn new(p: &Params, input: [usize; 4], filter: [usize; 4]) -> Result<Geometry> {
-        let axis = |i: usize| Axis::new(input[i + 1], filter[i], p.stride, 1, &p.padding, i);
+        let axis = |i: usize| {
+            let (size, dilation) = (input[i + 1], p.dilations[i]);
+            Axis::new(size, filter[i], p.stride, dilation, &p.padding, i)
+        };
         Ok(Geometry {
             batch: input[0],
             h: axis(0)?,
@@ -128,14 +147,14 @@ impl Geometry {
     fn taps(&self, y: usize, mut f: impl FnMut(usize, usize, usize)) {
         let first = (y * self.h.stride) as isize - self.h.before as isize;
         for ky in 0..self.h.window {
-            let iy = first + ky as isize;
+            let iy = first + (ky * self.h.dilation) as isize;
             if iy < 0 || iy >= self.h.input as isize {
                 continue;
             }
             for x in 0..self.w.output {
                 let left = (x * self.w.stride) as isize - self.w.before as isize;
                 for kx in 0..self.w.window {
-                    let ix = left + kx as isize;
+                    let ix = left + (kx * self.w.dilation) as isize;
                     if ix >= 0 && ix < self.w.input as isize {
                         let at = iy as usize * self.w.input + ix as usize;
                         f(x, ky * self.w.window + kx, at);
@@ -246,6 +265,18 @@ fn four(dims: &[usize], text: impl FnOnce() -> String) -> Result<[usize; 4]> {
 
 fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     let (x, filter) = (ctx.take(0)?, ctx.take(1)?);
+    let out = convolve(ctx, p, &x, &filter)?;
+    ctx.set_output(0, out);
+    Ok(())
+}
+
+/// The convolution of two tensors.
+pub(crate) fn convolve(
+    ctx: &OpContext<'_>,
+    p: &Params,
+    x: &Tensor,
+    filter: &Tensor,
+) -> Result<Tensor> {
     let input = four(x.dims(), || {
         format!("input must be 4-dimensional{}", x.shape())
     })?;
@@ -260,7 +291,7 @@ fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     }
     let g = Geometry::new(p, input, f)?;
     let dtype = x.dtype();
-    let (x, filter) = (widen(&x)?, widen(&filter)?);
+    let (x, filter) = (widen(x)?, widen(filter)?);
     let mut out = ctx.zeros(compute_type(dtype), &Shape::from(g.out_dims()))?;
     if out.num_elements() != 0 {
         with_type!(compute_type(dtype), T in [f32, f64] => {
@@ -275,8 +306,7 @@ fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
             });
         });
     }
-    ctx.set_output(0, narrow(out, dtype)?);
-    Ok(())
+    narrow(out, dtype)
 }
 
 /// The dimensions in a vector input.
@@ -412,6 +442,12 @@ mod tests {
         Tensor::from_vec(v, dims).unwrap()
     }
 
+    fn dilated(stride: i64, rate: i64) -> Vec<(&'static str, AttrValue)> {
+        let mut all = attrs(stride);
+        all.push(("dilations", vec![1, rate, rate, 1].into()));
+        all
+    }
+
     fn attrs(stride: i64) -> Vec<(&'static str, AttrValue)> {
         vec![
             ("T", DType::Float.into()),
@@ -423,7 +459,8 @@ mod tests {
     // A depthwise convolution is a convolution with one group per channel.
     #[test]
     fn it_agrees_with_a_grouped_convolution() {
-        for (m, stride) in [(1, 1), (3, 2)] {
+        for (m, stride, rate) in [(1, 1, 1), (3, 2, 1), (2, 1, 2), (1, 1, 3)] {
+            let attrs = |stride| dilated(stride, rate);
             let (c, f) = (5, [3, 2, 5, m]);
             let (x, filter) = (numbers([2, 7, 6, c], 1), numbers(f, 2));
             let grouped = filter.clone().reshaped([3, 2, 1, c * m]).unwrap();

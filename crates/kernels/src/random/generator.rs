@@ -20,6 +20,23 @@ pub(super) fn register(r: &mut Registry) {
     r.add_typed("StatefulStandardNormalV2", &[("dtype", FLOATS)], |b| {
         floats(b, Floats::Normal)
     });
+    // The first version finds the algorithm in the state, in front of the rest.
+    r.add_typed("StatefulStandardNormal", &[("dtype", FLOATS)], |b| {
+        let dtype = b.attrs().dtype("dtype")?;
+        Built::costly(move |ctx| {
+            let shape = shape_arg(ctx.input(1)?)?;
+            ctx.check_alloc(dtype, &shape)?;
+            let state = advance_from(ctx, shape.num_elements() as u64, 1)?;
+            let philox = philox_of(
+                &state
+                    .rows(1, 3)
+                    .ok_or_else(|| Status::internal("the state's size was checked"))?,
+            )?;
+            let out = draw(ctx, Floats::Normal, dtype, &shape, || philox)?;
+            ctx.set_output(0, out);
+            Ok(())
+        })
+    });
     r.add_typed("StatefulTruncatedNormal", &[("dtype", FLOATS)], |b| {
         floats(b, Floats::Truncated)
     });
@@ -120,6 +137,11 @@ pub(super) fn philox_of(state: &Tensor) -> Result<Philox> {
 
 /// Moves the state of the variable in input 0 on by `outputs` outputs; gives the state before.
 pub(super) fn advance(ctx: &OpContext<'_>, outputs: u64) -> Result<Tensor> {
+    advance_from(ctx, outputs, 0)
+}
+
+/// As [`advance`], of a state with `tags` words in front: none, or one that names the algorithm.
+fn advance_from(ctx: &OpContext<'_>, outputs: u64, tags: usize) -> Result<Tensor> {
     let variable = ctx.lookup::<Variable>(0)?;
     let mut before = None;
     variable.update(|state| {
@@ -140,14 +162,22 @@ pub(super) fn advance(ctx: &OpContext<'_>, outputs: u64) -> Result<Tensor> {
                 state.rank()
             )));
         }
-        if state.num_elements() < 3 {
+        if tags == 1
+            && let Some(other) = state.as_slice::<i64>()?.first().filter(|a| **a != 1)
+        {
             return Err(Status::invalid_argument(format!(
-                "For the Philox algorithm, the size of state must be at least 3; got {}",
+                "Unsupported algorithm id: {other}"
+            )));
+        }
+        if state.num_elements() < 3 + tags {
+            return Err(Status::invalid_argument(format!(
+                "For the Philox algorithm, the size of state must be at least {}; got {}",
+                3 + tags,
                 state.num_elements()
             )));
         }
         before = Some(Tensor::vector(state.as_slice::<i64>()?.to_vec()));
-        if let [low, high, ..] = state.make_mut::<i64>()? {
+        if let [low, high, ..] = &mut state.make_mut::<i64>()?[tags..] {
             let mut philox = Philox {
                 key: 0,
                 counter: u128::from(*low as u64) | u128::from(*high as u64) << 64,

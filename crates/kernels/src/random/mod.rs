@@ -6,9 +6,11 @@
 
 mod binomial;
 mod candidate;
+mod crop;
 mod distribution;
 mod gamma;
 mod generator;
+pub(crate) mod index_shuffle;
 mod multinomial;
 pub(crate) mod philox;
 mod poisson;
@@ -16,6 +18,7 @@ mod sampler;
 mod shuffle;
 mod stateful;
 pub(crate) mod stateless;
+mod stochastic_cast;
 mod truncated;
 
 use downpour_graph::{Result, Status};
@@ -25,13 +28,16 @@ use downpour_tensor::{Shape, Tensor};
 pub(crate) fn register(registry: &mut Registry) {
     binomial::register(registry);
     candidate::register(registry);
+    crop::register(registry);
     gamma::register(registry);
     generator::register(registry);
+    index_shuffle::register(registry);
     multinomial::register(registry);
     poisson::register(registry);
     shuffle::register(registry);
     stateful::register(registry);
     stateless::register(registry);
+    stochastic_cast::register(registry);
     truncated::register(registry);
 }
 

@@ -125,6 +125,24 @@ impl Words {
         }
     }
 
+    /// A number below `n` out of 64 bits; as TensorFlow's, of fewer of them where they do.
+    pub(crate) fn below64(&mut self, n: u64) -> u64 {
+        if n.is_power_of_two() {
+            return self.u64() & (n - 1);
+        }
+        if n == 0 {
+            self.u64();
+            return 0;
+        }
+        let refused = u64::MAX % n + 1;
+        loop {
+            let word = self.u64();
+            if word >= refused {
+                return word % n;
+            }
+        }
+    }
+
     /// 64 bits, low word first.
     pub(crate) fn u64(&mut self) -> u64 {
         let low = self.u32();

@@ -10,6 +10,7 @@ mod writer_ops;
 use bytes::Bytes;
 use downpour_graph::{Result, Status};
 use downpour_runtime::{OpContext, Registry};
+pub(crate) use writer::{SummaryWriter, WRITER_TYPE};
 
 pub(crate) fn register(registry: &mut Registry) {
     audio::register(registry);

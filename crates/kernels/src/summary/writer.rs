@@ -14,13 +14,13 @@ use parking_lot::Mutex;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 /// TensorFlow's name of the type in handles and errors.
-pub(super) const WRITER_TYPE: &str = "N10tensorflow22SummaryWriterInterfaceE";
+pub(crate) const WRITER_TYPE: &str = "N10tensorflow22SummaryWriterInterfaceE";
 
 /// Numbers the files of this process.
 static FILES: AtomicU64 = AtomicU64::new(0);
 
 /// An event file under construction.
-pub(super) struct SummaryWriter {
+pub(crate) struct SummaryWriter {
     /// Clock of the events.
     pub(super) host: Host,
     /// More events than these are not kept waiting; TensorFlow counts a negative number as endless.
@@ -80,8 +80,13 @@ impl SummaryWriter {
         })
     }
 
+    /// Seconds since 1970 by the clock of the events.
+    pub(crate) fn now_seconds(&self) -> f64 {
+        self.host.now_seconds()
+    }
+
     /// Queues an encoded event.
-    pub(super) fn write(&self, event: Vec<u8>) -> Result<()> {
+    pub(crate) fn write(&self, event: Vec<u8>) -> Result<()> {
         let mut inner = self.inner.lock();
         inner.queue.push(event);
         let now = self.host.now_micros();

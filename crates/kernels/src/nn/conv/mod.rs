@@ -5,6 +5,7 @@
 mod backward;
 mod forward;
 mod fused;
+mod general;
 mod image;
 mod padded;
 mod shape;
@@ -20,7 +21,8 @@ use downpour_tensor::{DType, Element, Shape, Tensor};
 use forward::Epilogue;
 pub(crate) use forward::Panels;
 pub(crate) use fused::with_bias;
-use shape::{Direction, Geometry, Params};
+use shape::Geometry;
+pub(crate) use shape::{Direction, Params};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
 /// Multiplications that are worth a thread of their own.
@@ -54,6 +56,7 @@ pub(crate) fn register(r: &mut Registry) {
         Built::costly(move |ctx| backprop_filter(ctx, &p))
     });
     fused::register(r);
+    general::register(r);
     padded::register(r);
 }
 
@@ -79,7 +82,7 @@ fn four(dims: &[usize], text: impl FnOnce() -> String) -> Result<[usize; 4]> {
 }
 
 /// The convolution of two tensors, with something done to each block of finished pixels.
-fn convolve(
+pub(crate) fn convolve(
     ctx: &OpContext<'_>,
     p: &Params,
     x: &Tensor,

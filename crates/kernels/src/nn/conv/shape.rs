@@ -82,11 +82,6 @@ impl Params {
                 _ => invalid(&format!("{}Op only supports NHWC.", direction.name())),
             };
         }
-        if direction != Direction::Forward && (dh != 1 || dw != 1) {
-            return invalid(
-                "Current CPU implementations do not yet support dilation rates larger than 1.",
-            );
-        }
         Ok(Params {
             dtype,
             padding: Padding::parse(attrs, format)?,

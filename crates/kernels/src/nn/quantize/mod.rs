@@ -1,9 +1,10 @@
 //! Quantization: integers that stand for floats (`codes`), floats rounded as if they had been
-//! such integers (`fake`, `rounding`).
+//! such integers (`fake`, `rounding`), layers of them in one op (`fused`).
 
 mod arithmetic;
 mod codes;
 mod fake;
+mod fused;
 mod layers;
 mod levels;
 mod requantize;
@@ -18,6 +19,7 @@ pub(crate) fn register(registry: &mut Registry) {
     arithmetic::register(registry);
     codes::register(registry);
     fake::register(registry);
+    fused::register(registry);
     layers::register(registry);
     requantize::register(registry);
     rounding::register(registry);

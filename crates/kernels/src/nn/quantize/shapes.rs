@@ -1,8 +1,8 @@
-//! Quantized tensors in other shapes: `QuantizedReshape`, `QuantizedConcat`,
+//! Quantized tensors in other shapes: `QuantizedReshape`, `QuantizedConcat(V2)`,
 //! `QuantizedResizeBilinear`; and `QuantizedInstanceNorm`,
 //! `QuantizedBatchNormWithGlobalNormalization`.
 
-use super::arithmetic::{I32, U8, put};
+use super::arithmetic::{BYTES, I32, U8, put};
 use super::invalid;
 use super::levels::{Levels, read, write};
 use crate::args::ints;
@@ -30,7 +30,19 @@ pub(crate) fn register(r: &mut Registry) {
             Ok(())
         })
     });
-    r.add_typed("QuantizedConcat", &[("T", BOTH)], |_| Built::costly(concat));
+    r.add_typed("QuantizedConcat", &[("T", BOTH)], |_| {
+        Built::costly(|ctx| {
+            let count = (ctx.num_inputs() - 1) / 3;
+            concat(ctx, 0, 1, count)
+        })
+    });
+    // The axis comes behind the values.
+    r.add_typed("QuantizedConcatV2", &[("T", BYTES)], |_| {
+        Built::costly(|ctx| {
+            let count = (ctx.num_inputs() - 1) / 3;
+            concat(ctx, count, 0, count)
+        })
+    });
     r.add_typed("QuantizedResizeBilinear", &[("T", IMAGES)], |b| {
         let mapping = Mapping::parse(b.attrs())?;
         Built::costly(move |ctx| resize(ctx, mapping))
@@ -43,9 +55,9 @@ pub(crate) fn register(r: &mut Registry) {
     );
 }
 
-fn concat(ctx: &mut OpContext<'_>) -> Result<()> {
-    let count = (ctx.num_inputs() - 1) / 3;
-    let dim = ctx.input(0)?;
+/// Puts `count` values together along the axis in input `axis`; the first of them is input `first`.
+fn concat(ctx: &mut OpContext<'_>, axis: usize, first: usize, count: usize) -> Result<()> {
+    let dim = ctx.input(axis)?;
     if dim.rank() != 0 {
         return invalid(format!(
             "Concat dim tensor should be a scalar integer, but got shape {}",
@@ -53,7 +65,7 @@ fn concat(ctx: &mut OpContext<'_>) -> Result<()> {
         ));
     }
     let dim = ints(dim)?[0];
-    let values = ctx.inputs(1..1 + count)?;
+    let values = ctx.inputs(first..first + count)?;
     let rank = values[0].rank();
     let Some(axis) = usize::try_from(dim).ok().filter(|a| *a < rank) else {
         return invalid(format!(

@@ -58,6 +58,7 @@ fn wanted(ctx: &mut OpContext<'_>, i: usize, whole: bool) -> Result<Tensor> {
 
 struct Params {
     strides: [usize; 3],
+    dilations: [usize; 3],
     padding: Padding,
 }
 
@@ -74,16 +75,21 @@ impl Params {
                 "Current implementation does not yet support strides in the batch and depth dimensions.",
             );
         }
-        if attrs.ints("dilations")?.iter().any(|&d| d != 1) {
+        let dilations = five_ints(attrs, "dilations", "dilations")?;
+        if dilations[0] != 1 || dilations[4] != 1 {
             return invalid(
-                "CPU implementation of Conv3D currently only supports dilated rates of 1.",
+                "Current implementation does not yet support dilation rates in the batch and depth dimensions.",
             );
         }
         let Some(strides) = spatial(strides) else {
             return invalid("Spatial strides should be larger than 0.");
         };
+        let Some(dilations) = spatial(dilations) else {
+            return invalid("Dilated rates should be larger than 0.");
+        };
         Ok(Params {
             strides,
+            dilations,
             padding: padding(attrs)?,
         })
     }
@@ -101,7 +107,7 @@ impl Geometry {
         let window = [filter[0], filter[1], filter[2]];
         Ok(Geometry {
             batch: input[0],
-            axes: axes(input, window, p.strides, &p.padding)?,
+            axes: axes(input, window, p.strides, p.dilations, &p.padding)?,
             in_c: input[4],
             out_c: filter[4],
         })
@@ -128,12 +134,13 @@ impl Geometry {
             let size = dy[i + 1];
             if a.output != size {
                 return invalid(format!(
-                    "{name}: Size of out_backprop doesn't match computed: actual = {size}, computed = {} spatial_dim: {} input: {} filter: {} output: {size} stride: {} dilation: 1",
+                    "{name}: Size of out_backprop doesn't match computed: actual = {size}, computed = {} spatial_dim: {} input: {} filter: {} output: {size} stride: {} dilation: {}",
                     a.output,
                     i + 1,
                     a.input,
                     a.window,
-                    a.stride
+                    a.stride,
+                    a.dilation
                 ));
             }
         }
@@ -179,16 +186,46 @@ fn check_panels(ctx: &OpContext<'_>, count: usize, depth: usize, cols: usize) ->
     Panels::<f64>::check(count, depth, cols, ctx.device().room())
 }
 
+/// From a window's first element to its last.
+fn extent(a: &Axis) -> usize {
+    a.window.saturating_sub(1) * a.dilation + a.window.min(1)
+}
+
 /// Refuses images that padding makes too large, taken as doubles.
 fn check_padded(ctx: &OpContext<'_>, g: &Geometry) -> Result<()> {
-    let sizes = g.axes.map(|a| a.input.max(a.output * a.stride) + a.window);
+    let sizes = g.axes.map(|a| {
+        let windows = a.output.saturating_mul(a.stride);
+        a.input.max(windows).saturating_add(extent(&a))
+    });
     let dims = [g.batch, sizes[0], sizes[1], sizes[2], g.in_c.max(g.out_c)];
     let shape = Shape::checked(dims.map(|d| d as i64))?;
     ctx.check_alloc(DType::Double, &shape)
 }
 
+/// The convolution of two tensors by the attributes of a `Conv3D`.
+pub(crate) fn convolve(
+    ctx: &OpContext<'_>,
+    attrs: &Attrs,
+    x: &Tensor,
+    filter: &Tensor,
+) -> Result<Tensor> {
+    if !FLOATS.contains(&x.dtype()) {
+        return Err(Status::unimplemented(format!(
+            "convolutions over three dimensions are not done in {}",
+            x.dtype()
+        )));
+    }
+    product(ctx, &Params::parse(attrs)?, x, filter)
+}
+
 fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     let (x, filter) = (ctx.take(0)?, ctx.take(1)?);
+    let out = product(ctx, p, &x, &filter)?;
+    ctx.set_output(0, out);
+    Ok(())
+}
+
+fn product(ctx: &OpContext<'_>, p: &Params, x: &Tensor, filter: &Tensor) -> Result<Tensor> {
     let input = five(x.dims(), "input must be 5-dimensional")?;
     let f = five(filter.dims(), "filter must be 5-dimensional")?;
     if f[3] != input[4] {
@@ -204,15 +241,14 @@ fn forward(ctx: &mut OpContext<'_>, p: &Params) -> Result<()> {
     }
     let g = Geometry::new(p, input, f)?;
     let dtype = x.dtype();
-    let (x, filter) = (widen(&x)?, widen(&filter)?);
+    let (x, filter) = (widen(x)?, widen(filter)?);
     let mut out = ctx.zeros(compute_type(dtype), &Shape::from(g.out_dims()))?;
     check_panels(ctx, 1, taps(&g.axes).len().saturating_mul(g.in_c), g.out_c)?;
     check_padded(ctx, &g)?;
     with_type!(compute_type(dtype), T in [f32, f64] => {
         run_forward::<T>(&g, x.as_slice()?, filter.as_slice()?, out.make_mut()?);
     });
-    ctx.set_output(0, narrow(out, dtype)?);
-    Ok(())
+    narrow(out, dtype)
 }
 
 /// Images with zeros around them, and the windows over them.
@@ -274,7 +310,7 @@ fn voxel_count(dims: [usize; 3]) -> usize {
 /// Adds to `out`, planes of sizes `sizes` of every image, the products of all windows with the filter in `panels`.
 fn slide<T: Element + Tiled>(
     images: &Padded<T>,
-    window: [usize; 3],
+    (window, dilations): ([usize; 3], [usize; 3]),
     strides: [usize; 3],
     sizes: [usize; 3],
     (panels, cols): (&Panels<T>, usize),
@@ -284,9 +320,16 @@ fn slide<T: Element + Tiled>(
     if plane == 0 || voxel_count(window) * images.channels == 0 {
         return;
     }
-    let len = window[2] * images.channels;
-    let starts = (0..window[0]).flat_map(|z| (0..window[1]).map(move |y| [z, y, 0]));
-    let segments = in_turn(starts.map(|w| images.at(w)), len);
+    // Taps that lie side by side are one run.
+    let (run, runs) = match dilations[2] {
+        1 => (window[2], 1),
+        _ => (1, window[2]),
+    };
+    let len = run * images.channels;
+    let lines = (0..window[0]).flat_map(|z| (0..window[1]).map(move |y| [z, y]));
+    let starts = lines.flat_map(|[z, y]| (0..runs).map(move |x| [z, y, x]));
+    let place = |tap: [usize; 3]| images.at(std::array::from_fn(|i| tap[i] * dilations[i]));
+    let segments = in_turn(starts.map(place), len);
     let places = (0..sizes[1]).flat_map(|y| (0..sizes[2]).map(move |x| [y, x]));
     let rows: Vec<usize> = places
         .map(|[y, x]| images.at([0, y * strides[1], x * strides[2]]))
@@ -315,7 +358,7 @@ fn slide<T: Element + Tiled>(
 
 /// The input with the padding of `g`.
 fn padded_input<T: Element>(g: &Geometry, x: &[T]) -> Padded<T> {
-    let reach = |a: &Axis| a.output.saturating_sub(1) * a.stride + a.window;
+    let reach = |a: &Axis| a.output.saturating_sub(1) * a.stride + extent(a);
     let (dims, before) = (g.axes.map(|a| a.input), g.axes.map(|a| a.before));
     Padded::new(x, g.in_c, dims, before, g.axes.map(|a| reach(&a)))
 }
@@ -328,6 +371,7 @@ fn run_forward<T: Element + Tiled>(g: &Geometry, x: &[T], filter: &[T], out: &mu
         &filter[k * g.out_c..(k + 1) * g.out_c]
     });
     let (strides, sizes) = (g.axes.map(|a| a.stride), g.axes.map(|a| a.output));
+    let window = (window, g.axes.map(|a| a.dilation));
     slide(&images, window, strides, sizes, (&panels, g.out_c), out);
 }
 
@@ -378,19 +422,20 @@ fn backprop_input(ctx: &mut OpContext<'_>, p: &Params, whole: bool) -> Result<()
 /// Without strides the gradient of the input is a convolution of the output's with the filter turned around.
 fn slide_back<T: Element + Tiled>(g: &Geometry, dy: &[T], filter: &[T], out: &mut [T]) {
     let (dims, sizes) = (g.axes.map(|a| a.output), g.axes.map(|a| a.input));
-    let before = g.axes.map(|a| a.window - 1 - a.before);
-    let padded = g.axes.map(|a| (a.input + a.window).saturating_sub(1));
+    let before = g.axes.map(|a| extent(&a) - 1 - a.before);
+    let padded = g.axes.map(|a| (a.input + extent(&a)).saturating_sub(1));
     let images = Padded::new(dy, g.out_c, dims, before, padded);
     let window = g.axes.map(|a| a.window);
     let (taps, size) = (voxel_count(window), g.in_c * g.out_c);
     let panels = Panels::columns([1, taps], g.out_c, g.in_c, g.out_c, |_, t| {
         &filter[(taps - 1 - t) * size..(taps - t) * size]
     });
+    let window = (window, g.axes.map(|a| a.dilation));
     slide(&images, window, [1; 3], sizes, (&panels, g.in_c), out);
 }
 
 fn run_input<T: Element + Tiled>(g: &Geometry, dy: &[T], filter: &[T], out: &mut [T]) {
-    if g.axes.iter().all(|a| a.stride == 1 && a.before < a.window) {
+    if g.axes.iter().all(|a| a.stride == 1 && a.before < extent(a)) {
         slide_back(g, dy, filter, out);
         return;
     }
@@ -465,7 +510,8 @@ fn run_filter<T: Element + Tiled>(g: &Geometry, x: &[T], dy: &[T], out: &mut [T]
         .collect();
     // A row of the filter is one channel at one tap.
     let taps = taps(&g.axes);
-    let row = |i: usize| images.at(taps[i / g.in_c]) + i % g.in_c;
+    let place = |tap: [usize; 3]| images.at(std::array::from_fn(|i| tap[i] * g.axes[i].dilation));
+    let row = |i: usize| place(taps[i / g.in_c]) + i % g.in_c;
     let rows: Vec<usize> = (0..voxel_count(window) * g.in_c).map(row).collect();
     let some = (PACKED / line).max(1);
     for n in 0..g.batch {

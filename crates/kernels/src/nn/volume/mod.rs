@@ -4,6 +4,8 @@
 mod conv;
 mod pool;
 
+pub(crate) use conv::convolve;
+
 use crate::nn::window::{Axis, Format, Padding};
 use downpour_graph::{Attrs, Result, Status};
 use downpour_runtime::Registry;
@@ -37,9 +39,13 @@ fn axes(
     input: [usize; 5],
     window: [usize; 3],
     strides: [usize; 3],
+    dilations: [usize; 3],
     padding: &Padding,
 ) -> Result<[Axis; 3]> {
-    let axis = |i: usize| Axis::new(input[i + 1], window[i], strides[i], 1, padding, i);
+    let axis = |i: usize| {
+        let (size, dilation) = (input[i + 1], dilations[i]);
+        Axis::new(size, window[i], strides[i], dilation, padding, i)
+    };
     Ok([axis(0)?, axis(1)?, axis(2)?])
 }
 
@@ -49,7 +55,7 @@ fn spatial(list: [i64; 5]) -> Option<[usize; 3]> {
     Some([one(list[1])?, one(list[2])?, one(list[3])?])
 }
 
-/// Windows along an axis in which tap `k` meets the input.
+/// Windows along an axis in which the element `k` behind a window's beginning meets the input.
 fn meeting(a: &Axis, k: usize) -> std::ops::Range<usize> {
     let short = a.before.saturating_sub(k);
     let first = short.div_ceil(a.stride);
@@ -61,6 +67,7 @@ fn meeting(a: &Axis, k: usize) -> std::ops::Range<usize> {
 /// Calls `f(window, place in the input)` for all windows of an image in which a tap meets it.
 fn each_meeting(axes: &[Axis; 3], tap: [usize; 3], mut f: impl FnMut(usize, usize)) {
     let [d, h, w] = axes;
+    let tap: [usize; 3] = std::array::from_fn(|i| tap[i] * axes[i].dilation);
     let place = |a: &Axis, o: usize, k: usize| o * a.stride + k - a.before;
     for z in meeting(d, tap[0]) {
         for y in meeting(h, tap[1]) {

@@ -70,7 +70,7 @@ impl Params {
     fn geometry(&self, input: [usize; 5]) -> Result<Geometry> {
         Ok(Geometry {
             batch: input[0],
-            axes: axes(input, self.window, self.strides, &self.padding)?,
+            axes: axes(input, self.window, self.strides, [1; 3], &self.padding)?,
             channels: input[4],
         })
     }

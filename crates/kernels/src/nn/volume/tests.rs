@@ -48,12 +48,42 @@ fn a_volume_of_depth_one_is_an_image() {
     }
 }
 
+/// A filter as large as what it reaches over, zero between its taps.
+fn spread(f: &Tensor, rate: usize) -> Tensor {
+    let d = f.dims();
+    let size: Vec<usize> = d[..3].iter().map(|n| (n - 1) * rate + 1).collect();
+    let row = d[3] * d[4];
+    let mut wide = vec![0.0; size.iter().product::<usize>() * row];
+    for (i, tap) in f.as_slice::<f32>().unwrap().chunks(row).enumerate() {
+        let [z, y, x] = [i / (d[1] * d[2]), i / d[2] % d[1], i % d[2]].map(|v| v * rate);
+        let at = ((z * size[1] + y) * size[2] + x) * row;
+        wide[at..at + row].copy_from_slice(tap);
+    }
+    Tensor::from_vec(wide, [size[0], size[1], size[2], d[3], d[4]]).unwrap()
+}
+
+#[test]
+fn a_dilated_filter_is_one_with_zeros_between_its_taps() {
+    for (stride, rate, padding) in [(1, 2, "SAME"), (2, 2, "VALID"), (1, 3, "VALID")] {
+        let (x, f) = (numbers(&[2, 9, 8, 9, 2], 1), numbers(&[2, 3, 2, 2, 3], 2));
+        let mut a = attrs(stride, padding);
+        let want = run_op("Conv3D", vec![x.clone(), spread(&f, rate)], &a).unwrap();
+        let rate = rate as i64;
+        a.push(("dilations", vec![1, rate, rate, rate, 1].into()));
+        let got = run_op("Conv3D", vec![x, f], &a).unwrap();
+        assert_eq!(values(&got), values(&want));
+    }
+}
+
 #[test]
 fn gradients_are_dual_to_the_convolution() {
-    for (stride, padding) in [(1, "SAME"), (2, "SAME"), (2, "VALID")] {
-        let (xd, fd) = ([2, 5, 4, 5, 3], [2, 3, 2, 3, 4]);
+    let cases = [(1, 1, "SAME"), (2, 1, "SAME"), (2, 1, "VALID")];
+    let dilated = [(1, 2, "SAME"), (2, 2, "SAME"), (1, 2, "VALID")];
+    for (stride, rate, padding) in cases.into_iter().chain(dilated) {
+        let (xd, fd) = ([2, 5, 6, 5, 3], [2, 3, 2, 3, 4]);
         let (x, f) = (numbers(&xd, 1), numbers(&fd, 2));
-        let a = attrs(stride, padding);
+        let mut a = attrs(stride, padding);
+        a.push(("dilations", vec![1, rate, rate, rate, 1].into()));
         let y = run_op("Conv3D", vec![x.clone(), f.clone()], &a).unwrap();
         let dy = numbers(y[0].dims(), 3);
         let mut with_shape = a.clone();
