@@ -2,6 +2,8 @@
 //! wrong. `cargo xtask engines s3 hdfs` starts the services and runs this, each those tests that
 //! are its own.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
