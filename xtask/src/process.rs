@@ -25,6 +25,18 @@ pub(crate) fn target_dir() -> PathBuf {
 pub(crate) fn cargo() -> Command {
     let mut command = Command::new(std::env::var_os("CARGO").unwrap_or_else(|| "cargo".into()));
     command.current_dir(root());
+    // What cargo says about us to ourselves: some build scripts look at it, and would run again, and all that is
+    // built on them be compiled again, whenever a call of ours follows one from a shell.
+    for (name, _) in std::env::vars_os() {
+        let is_ours = |name: &str| {
+            ["CARGO_PKG_", "CARGO_MANIFEST_"]
+                .iter()
+                .any(|begin| name.starts_with(begin))
+        };
+        if name.to_str().is_some_and(is_ours) {
+            command.env_remove(name);
+        }
+    }
     command
 }
 

@@ -132,6 +132,7 @@ impl Caller {
     {
         let begin = Instant::now();
         let mut pause = FIRST_PAUSE;
+        let mut earlier: Option<String> = None;
         for tries in 0.. {
             let limit = match self.reached.load(Ordering::Relaxed) {
                 true => self.patience.steady,
@@ -146,7 +147,10 @@ impl Caller {
                 }
                 Ok(Err(failure)) if !failure.is_transient => return Err(failure.status),
                 Ok(Err(failure)) => failure.status.message,
-                Err(_) => format!("{path}; no answer within {:.1} s", time.as_secs_f64()),
+                // A last try that was cut short says less than the one before.
+                Err(_) => earlier.unwrap_or_else(|| {
+                    format!("{path}; no answer within {:.1} s", time.as_secs_f64())
+                }),
             };
             // Others that failed at the same moment come back at another one.
             let spread = 0.5 + (RandomState::new().hash_one(tries) % 1024) as f64 / 1024.0;
@@ -165,6 +169,7 @@ impl Caller {
             if tries == 0 && limit == self.patience.steady {
                 warn!("{failure}; trying again for {} s", limit.as_secs());
             }
+            earlier = Some(failure);
             tokio::time::sleep(wait).await;
             pause = (pause * 2).min(LONGEST_PAUSE);
         }
@@ -265,7 +270,13 @@ mod tests {
 
     #[test]
     fn a_panic_reaches_the_caller_as_an_error() {
-        let failed = wait(async { None::<Result<()>>.unwrap() });
+        let failed = wait(async {
+            if runtime().is_ok() {
+                panic!("on purpose")
+            } else {
+                Ok(())
+            }
+        });
         assert_eq!(failed.unwrap_err().code, Code::Internal);
     }
 }

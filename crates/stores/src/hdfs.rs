@@ -2,6 +2,11 @@
 //! under a temporary name and renamed, which a NameNode does at once; a file that grows is appended to, and closed after
 //! each flush: readers do not see the block that is being written.
 
+#![expect(
+    clippy::large_futures,
+    reason = "the client's own; the runtime keeps each on the heap"
+)]
+
 use crate::call::{Caller, Failure, Outcome, Patience, runtime, wait};
 use crate::location::Location;
 use crate::read::{Pieces, RemoteFile, Source, Work};

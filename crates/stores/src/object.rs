@@ -335,7 +335,7 @@ impl Storage for Objects {
 
     fn delete(&self, path: &str) -> Result<()> {
         let at = key(path)?;
-        let deleted = self.ask(path, move |bucket, tries| {
+        self.ask(path, move |bucket, tries| {
             let at = at.clone();
             async move {
                 match bucket.delete(&at).await {
@@ -344,8 +344,7 @@ impl Storage for Objects {
                     other => other,
                 }
             }
-        });
-        deleted
+        })
     }
 
     fn exists(&self, path: &str) -> Result<bool> {

@@ -1,6 +1,8 @@
 //! Files in a real HDFS: what is saved is whole whatever call to the NameNode is lost, and what is wrong is one line at
 //! once. `cargo xtask engines hdfs` starts it and runs this.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod common;
 
 use common::{Fault, LONG, Protocol, Proxy, Subject, latest, save};
@@ -123,7 +125,7 @@ fn files_directories_and_defaults_are_hadoops() {
     );
     // Larger than what is written in one go.
     for size in [0, 10, 20 << 20] {
-        let data: Vec<u8> = (0..size).map(|i| (i * 7 >> 5) as u8).collect();
+        let data: Vec<u8> = (0..size).map(|i| ((i * 7) >> 5) as u8).collect();
         let path = format!("{dir}/x");
         let mut file = storage.create(&path).unwrap();
         for piece in data.chunks(1 << 20) {

@@ -1,6 +1,8 @@
 //! Files in a real S3 server: what is saved is whole whatever request is lost, what is wrong is one line at once, and
 //! reading is about as fast as the client's own. `cargo xtask engines s3` starts the server and runs this.
 
+#![allow(clippy::unwrap_used, reason = "helpers of tests fail as tests do")]
+
 mod common;
 
 use common::{Fault, LONG, Protocol, Proxy, Subject, latest, save};

@@ -46,6 +46,12 @@ fn start(home: &Path, data: &Path) -> Result<Service> {
     daemon.wait_until(serves)?;
     Ok(Service {
         daemons: vec![daemon],
-        environment: vec![("DOWNPOUR_TEST_S3", format!("http://127.0.0.1:{port}"))],
+        environment: vec![
+            ("DOWNPOUR_TEST_S3", format!("http://127.0.0.1:{port}")),
+            (
+                "DOWNPOUR_TEST_PYTHON",
+                crate::venv::ensure()?.display().to_string(),
+            ),
+        ],
     })
 }

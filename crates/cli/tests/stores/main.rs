@@ -2,6 +2,8 @@
 //! wrong. `cargo xtask engines s3 hdfs` starts the services and runs this, each those tests that
 //! are its own.
 
+#![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
+
 use serde_json::Value;
 use std::io::{Read as _, Write as _};
 use std::net::{Shutdown, TcpListener, TcpStream};
@@ -59,7 +61,7 @@ fn printed(output: &Output) -> String {
 }
 
 /// Asks the server for one thing by its own protocol.
-fn ask(endpoint: &str, what: &str) -> String {
+fn ask(endpoint: &str, what: &str) -> Vec<u8> {
     let host = endpoint.strip_prefix("http://").unwrap();
     let mut stream = TcpStream::connect(host).unwrap();
     let authorization = "AWS4-HMAC-SHA256 Credential=test/20260101/us-east-1/s3/aws4_request, SignedHeaders=host, Signature=0";
@@ -70,11 +72,12 @@ fn ask(endpoint: &str, what: &str) -> String {
     .unwrap();
     let mut answer = Vec::new();
     stream.read_to_end(&mut answer).unwrap();
-    String::from_utf8_lossy(&answer).into_owned()
+    answer
 }
 
 fn bucket(endpoint: &str, name: &str) -> String {
-    assert!(ask(endpoint, &format!("PUT /{name}")).contains(" 200 "));
+    let answer = ask(endpoint, &format!("PUT /{name}"));
+    assert!(String::from_utf8_lossy(&answer).contains(" 200 "));
     format!("s3://{name}")
 }
 
@@ -114,9 +117,53 @@ fn train_and_look(endpoint: &str, url: &str) {
 }
 
 #[test]
-fn a_demo_trains_in_an_object_store_and_goes_on_there() {
+fn a_demo_trains_in_an_object_store_and_goes_on_there_and_tensorflow_reads_it() {
     let endpoint = s3();
     train_and_look(&endpoint, &format!("{}/job", bucket(&endpoint, "demo")));
+    tensorflow_reads(&endpoint, "demo", "job/train/");
+}
+
+/// Lets TensorFlow load a copy of the latest checkpoint: values, and a saver that goes on from it.
+fn tensorflow_reads(endpoint: &str, bucket: &str, prefix: &str) {
+    let copy = tempfile::tempdir().unwrap();
+    let listed = ask(
+        endpoint,
+        &format!("GET /{bucket}?list-type=2&prefix={prefix}"),
+    );
+    let listed = String::from_utf8_lossy(&listed).into_owned();
+    for rest in listed.split("<Key>").skip(1) {
+        let key = rest.split('<').next().unwrap();
+        let answer = ask(endpoint, &format!("GET /{bucket}/{key}"));
+        let body = answer.windows(4).position(|w| w == b"\r\n\r\n").unwrap() + 4;
+        let name = key.rsplit('/').next().unwrap();
+        std::fs::write(copy.path().join(name), &answer[body..]).unwrap();
+    }
+    let python = std::env::var("DOWNPOUR_TEST_PYTHON").expect("a python with TensorFlow");
+    let program = "
+import sys
+import tensorflow.compat.v1 as tf
+tf.disable_eager_execution()
+latest = tf.train.latest_checkpoint(sys.argv[1])
+reader = tf.train.load_checkpoint(latest)
+step = reader.get_tensor('global_step')
+assert str(step) == latest.rsplit('-', 1)[1], (step, latest)
+saver = tf.train.import_meta_graph(latest + '.meta', clear_devices=True)
+with tf.Session() as session:
+    saver.restore(session, latest)
+    saver.save(session, sys.argv[1] + '/again', global_step=int(step) + 1)
+print('read', len(reader.get_variable_to_shape_map()))
+";
+    let mut command = Command::new("timeout");
+    command
+        .args([PATIENCE, &python, "-c", program])
+        .arg(copy.path());
+    let output = command.env("CUDA_VISIBLE_DEVICES", "").output().unwrap();
+    let read = String::from_utf8_lossy(&output.stdout);
+    let told = String::from_utf8_lossy(&output.stderr);
+    assert!(
+        output.status.success() && read.contains("read "),
+        "{read}\n{told}"
+    );
 }
 
 #[test]
@@ -211,6 +258,7 @@ fn training_goes_on_through_an_outage_and_saves_after_it() {
             &endpoint,
             "GET /outage-demo?list-type=2&prefix=train/model.ckpt-",
         );
+        let listed = String::from_utf8_lossy(&listed);
         let names = listed
             .split("<Key>")
             .skip(1)
