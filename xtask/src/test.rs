@@ -32,8 +32,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         report.step("methods", || methods::compare(&["--smoke".to_owned()]));
         report.step("launch", launch::run);
         report.step("dashboard", || dashboard::test(&[]));
-        report.step("docs", || docs::test(if is_all { &args[..1] } else { &[] }));
         if is_all {
+            report.step("docs", || docs::test(args));
             report.step("dist", || {
                 dist::run_command(&["--allow-dirty", "--check"].map(str::to_owned))
             });
