@@ -375,6 +375,11 @@ fn shell(place: &Path, script: &str) -> Result<()> {
             command.env(name, value);
         }
     }
+    // How this build is configured, or the page's `cargo build` would make another one.
+    command.envs(
+        std::env::vars_os()
+            .filter(|(name, _)| name.to_string_lossy().starts_with("CARGO_PROFILE_")),
+    );
     // The tools of whoever runs this; a reader has them in their own home.
     if let Some(own) = std::env::var_os("HOME") {
         let own = Path::new(&own);

@@ -82,7 +82,8 @@ usage: cargo xtask <command>
                         the dashboard of a job that trains, in headless Chromium
   dist [--profile NAME] [--out DIR] [--allow-dirty] [--check]
                         what is shipped, to target/dist: a static binary, tarball, .deb, container image, SBOM,
-                        licences, checksums, installer; --check runs them on Debian 12 and on the oldest glibc
+                        licences, checksums, installer; --check runs them on Debian 12 and on the oldest glibc,
+                        --check-quick here; with --made only that, on what lies there
   dist --publish-dry-run [--verify] [--allow-dirty]
                         packs all crates as a registry would get them
   docs [--all] [PAGE…]  every command of the README and the book, in a fresh home, page by page; with --all also what

@@ -63,9 +63,6 @@ const ALONE: &[Step] = &[
     ("launch", |_| launch::run()),
     ("engines", |_| engines::run(&[])),
     ("dashboard", |_| dashboard::test(&[])),
-    ("docs", |is_all| {
-        docs::test(&words(if is_all { &["--all"] } else { &[] }))
-    }),
     ("dist", |is_all| match is_all {
         true => dist::run_command(&words(&["--allow-dirty", "--check"])),
         false => dist::quick(),
@@ -83,6 +80,9 @@ const ALONE: &[Step] = &[
     ("bench", |_| bench_smoke()),
     ("sweep", |_| sweep::sample()),
 ];
+
+/// What runs with `--all` only.
+const LONG: &[Step] = &[("docs", |_| docs::test(&words(&["--all"])))];
 
 /// Runs every step and fails when any of them did. With `--all`, random comparisons draw many more samples; with
 /// `--only STEP` one step runs in this process.
@@ -105,7 +105,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
             report.step(step, is_all);
         }
         report.beside(BESIDE, is_all);
-        for step in ALONE {
+        for step in ALONE.iter().chain(if is_all { LONG } else { &[] }) {
             report.step(step, is_all);
         }
     }
@@ -118,9 +118,9 @@ fn words(words: &[&str]) -> Vec<String> {
 
 /// One step by its name, in this process; its outcome goes into the file that [`OUTCOME`] names.
 fn one(name: &str, is_all: bool) -> Result<()> {
-    let mut steps = [FIRST, UNIT, BESIDE, ALONE].into_iter().flatten();
+    let mut steps = [FIRST, UNIT, BESIDE, ALONE, LONG].into_iter().flatten();
     let Some((_, body)) = steps.find(|(known, _)| *known == name) else {
-        let all = [FIRST, UNIT, BESIDE, ALONE].into_iter().flatten();
+        let all = [FIRST, UNIT, BESIDE, ALONE, LONG].into_iter().flatten();
         let names: Vec<&str> = all.map(|(name, _)| *name).collect();
         bail!(
             "no step is called '{name}'; there are: {}",

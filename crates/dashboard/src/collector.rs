@@ -52,6 +52,8 @@ struct Known {
     events: VecDeque<EventShown>,
     samples: Samples,
     steps: GlobalStep,
+    /// Whether a task was seen to hold the global step.
+    is_step_held: bool,
     /// What each link has carried, now and at the question before, and the time between.
     links: (Totals, Totals, f64),
     asked: Option<Instant>,
@@ -91,6 +93,7 @@ impl Collector {
             events: VecDeque::new(),
             samples: Samples::default(),
             steps: GlobalStep::default(),
+            is_step_held: false,
             links: Default::default(),
             asked: None,
             checkpoints: Vec::new(),
@@ -211,10 +214,14 @@ impl Collector {
         // A training may count its steps elsewhere, and tell of them only in its event files.
         let told = self.scalars.lock().step();
         match (step, told) {
-            (Some((step, at)), _) if step > 0 => known.steps.add(at, step),
-            (_, Some(step)) => known.steps.add(time, step),
+            (Some((step, at)), _) if step > 0 => {
+                known.is_step_held = true;
+                known.steps.add(at, step);
+            }
+            // An event file may tell of other counts; whose step a task holds is not counted by those.
+            (_, Some(step)) if !known.is_step_held => known.steps.add(time, step),
             (Some((step, at)), None) => known.steps.add(at, step),
-            (None, None) => {}
+            (_, Some(_)) | (None, None) => {}
         }
         known.sample(time);
         let broken = self.scalars.lock().broken().join(", ");

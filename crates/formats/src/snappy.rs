@@ -155,7 +155,9 @@ mod tests {
 
     #[test]
     fn streams_come_back_and_broken_ones_are_refused() {
-        let data: Vec<u8> = (0..400_000u32).map(|i| (i.wrapping_mul(i) / 7) as u8).collect();
+        let data: Vec<u8> = (0..400_000u32)
+            .map(|i| (i.wrapping_mul(i) / 7) as u8)
+            .collect();
         let mut writer = StreamWriter::new(Vec::new());
         writer.write_all(&data).unwrap();
         let stream = writer.finish().unwrap();

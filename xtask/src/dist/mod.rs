@@ -26,6 +26,7 @@ struct Args {
     profile: String,
     out: PathBuf,
     is_dirty_fine: bool,
+    is_made: bool,
     check: Option<bool>,
     publish: bool,
     verify: bool,
@@ -57,6 +58,9 @@ pub(crate) fn run_command(args: &[String]) -> Result<String> {
     if args.publish {
         return publish::dry_run(args.is_dirty_fine, args.verify);
     }
+    if args.is_made {
+        return trial::run_packages(&args.out, args.check.unwrap_or_default());
+    }
     let made = make(&args)?;
     match args.check {
         None => Ok(made),
@@ -67,24 +71,12 @@ pub(crate) fn run_command(args: &[String]) -> Result<String> {
     }
 }
 
-/// The packages of the release build, and that they run here: what `cargo xtask test` does.
-pub(crate) fn quick() -> Result<String> {
-    let out = target_dir().join("dist-quick");
-    let text = ["--profile", "release", "--allow-dirty", "--check-quick"].map(str::to_owned);
-    let mut args = read(&text)?;
-    args.out = out;
-    let made = make(&args)?;
-    let tried = trial::run_packages(&args.out, true);
-    // The tests that follow want the binary that cargo builds by itself.
-    crate::process::build_server()?;
-    Ok(format!("{made}; {}", tried?))
-}
-
 fn read(args: &[String]) -> Result<Args> {
     let mut read = Args {
         profile: "dist".to_owned(),
         out: target_dir().join("dist"),
         is_dirty_fine: false,
+        is_made: false,
         check: None,
         publish: false,
         verify: false,
@@ -100,6 +92,7 @@ fn read(args: &[String]) -> Result<Args> {
             "--allow-dirty" => read.is_dirty_fine = true,
             "--check" => read.check = Some(false),
             "--check-quick" => read.check = Some(true),
+            "--made" => read.is_made = true,
             "--publish-dry-run" => read.publish = true,
             "--verify" => read.verify = true,
             other => bail!("dist: unknown argument '{other}'"),
