@@ -22,7 +22,7 @@ use crate::run::conduct::{conduct, origin, setup};
 use crate::run::console::{Console, When};
 use anyhow::{Context as _, Result};
 use clap::{Args, Subcommand};
-use downpour_launch::{HappeningKind, JobSpec, JobState, Local, Outcome};
+use downpour_launch::{HappeningKind, JobSpec, JobState, Launcher, Outcome};
 use flags::Flags;
 use model::Kind;
 use progress::Progress;
@@ -78,7 +78,7 @@ impl Show {
         let mut setup = setup(flags.kill.clone())?;
         setup.unlogged = Some(progress::MARK.to_owned());
         let kept = data::keep();
-        let local = Local::prepare(self.spec(flags, kept.as_deref())?, setup)?;
+        let local = Launcher::prepare(self.spec(flags, kept.as_deref())?, setup)?;
         let state = local.monitor().snapshot();
         if kept.is_none() {
             data::unpack(&state.dir.join("data"))
