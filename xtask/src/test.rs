@@ -3,8 +3,8 @@
 
 use crate::process::{build_server, cargo, run_watched};
 use crate::{
-    bench, check, cluster, conformance, dashboard, example, examples, fuzz, graphs, inspect,
-    launch, methods, patience, programs,
+    bench, check, cluster, conformance, dashboard, engines, example, examples, fuzz, graphs,
+    inspect, launch, methods, patience, programs,
 };
 use anyhow::{Result, bail};
 use std::time::{Duration, Instant};
@@ -31,6 +31,7 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         report.step("examples", || examples::train(&[]));
         report.step("methods", || methods::compare(&["--smoke".to_owned()]));
         report.step("launch", launch::run);
+        report.step("places", engines::places);
         report.step("dashboard", || dashboard::test(&[]));
         report.step("cluster", || cluster::run(&[]));
         report.step("cluster over gRPC", || {
