@@ -63,7 +63,8 @@ pub(crate) fn run(names: &[String]) -> Result<String> {
     Ok(format!("engines: {}", figures.join(", ")))
 }
 
-/// Jobs on the places that the test command tries. Slurm is tried by name: its scene of a lost node does not end yet.
+/// Jobs on the places that the test command tries. Slurm is tried by name: it
+/// waits long until Slurm tells of a lost node.
 pub(crate) fn places() -> Result<String> {
     jobs::run(&["ssh", "docker"])
 }
