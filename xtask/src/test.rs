@@ -61,12 +61,9 @@ const BESIDE: &[Step] = &[
 /// What kills, cuts, watches or measures: alone on the machine.
 const ALONE: &[Step] = &[
     ("launch", |_| launch::run()),
-    ("engines", |_| engines::run(&[])),
+    ("engines", |_| engines::stores_and_coordination()),
+    ("places", |_| engines::places()),
     ("dashboard", |_| dashboard::test(&[])),
-    ("dist", |is_all| match is_all {
-        true => dist::run_command(&words(&["--allow-dirty", "--check"])),
-        false => dist::quick(),
-    }),
     ("cluster", |_| cluster::run(&[])),
     ("cluster over gRPC", |_| {
         cluster::run(&words(&["--transport", "grpc", "--only", "ours"]))
@@ -82,7 +79,12 @@ const ALONE: &[Step] = &[
 ];
 
 /// What runs with `--all` only.
-const LONG: &[Step] = &[("docs", |_| docs::test(&words(&["--all"])))];
+const LONG: &[Step] = &[
+    ("docs", |_| docs::test(&words(&["--all"]))),
+    ("dist", |_| {
+        dist::run_command(&words(&["--allow-dirty", "--check"]))
+    }),
+];
 
 /// Runs every step and fails when any of them did. With `--all`, random comparisons draw many more samples; with
 /// `--only STEP` one step runs in this process.

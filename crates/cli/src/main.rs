@@ -95,10 +95,12 @@ enum Internal {
     DemoSandblaster(demo::Task),
     /// Ends the tasks of a launcher that was killed
     JobGuard(run::Guard),
+    /// The launcher's half on another host
+    Supervise(run::Supervise),
 }
 
 /// Their names.
-const INTERNAL: [&str; 3] = ["demo-worker", "demo-sandblaster", "job-guard"];
+const INTERNAL: [&str; 4] = ["demo-worker", "demo-sandblaster", "job-guard", "supervise"];
 
 impl Internal {
     fn run(self) -> anyhow::Result<ExitCode> {
@@ -109,6 +111,7 @@ impl Internal {
                 guard.run();
                 Ok(ExitCode::SUCCESS)
             }
+            Internal::Supervise(supervise) => supervise.run().map(|()| ExitCode::SUCCESS),
         }
     }
 }

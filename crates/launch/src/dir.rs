@@ -1,7 +1,7 @@
 //! A run's directory: where it is, whether it may be used, and the log files in it. Files are the
 //! user's alone, and a link put in their place is not followed.
 
-use crate::local::LaunchError;
+use crate::launcher::LaunchError;
 use rustix::fs::OFlags;
 use std::fs::{DirBuilder, File, OpenOptions};
 use std::io;

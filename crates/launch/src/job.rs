@@ -7,11 +7,15 @@
 //! that fails for good ends it, and one that fails at once or twice alike is not tried until its
 //! budget is spent. The rest is asked to end (SIGTERM), programs first, so that they can save; servers
 //! when no program is left. What is left when the drain is over is made to (SIGKILL).
+//!
+//! Tasks on several hosts: when a host is lost, addresses change, and every task must learn the new ones. So all that run
+//! are asked to end, get new places ([`Effect::Place`]) and begin again, from their checkpoint. Who is done stays done.
 
 use crate::policy::{Alike, Failures, Fault, RestartPolicy};
 use crate::state::{
     Exit, Happening, HappeningKind, JobPhase, JobState, MAX_HAPPENINGS, TaskPhase, TaskRole,
 };
+use downpour_cluster::ClusterSpec;
 use std::time::Duration;
 
 /// A process of the job, by its place in [`JobState::tasks`].
@@ -22,14 +26,22 @@ pub type TaskId = usize;
 pub enum Event {
     /// The job begins.
     Begin,
-    /// A process exists.
-    Started(TaskId, u32),
+    /// A process exists; its number, if it has one.
+    Started(TaskId, Option<u32>),
     /// A process could not be made.
     NotStarted(TaskId, String),
     /// A server listens.
     Ready(TaskId),
     /// A process is gone, and these were its last words.
     Exited(TaskId, Exit, Option<String>),
+    /// A process is gone with its host, and will not come back there.
+    HostLost(TaskId, String),
+    /// The tasks have new places, in the order of [`JobState::tasks`].
+    Placed(Vec<Seat>, ClusterSpec),
+    /// There is no place for them.
+    NotPlaced(String),
+    /// Something worth a line befell a process.
+    Noted(TaskId, String),
     /// The user wants the job to end: this signal came.
     Interrupt(i32),
     /// The user wants a process to be lost.
@@ -47,6 +59,19 @@ pub enum Effect {
     Terminate(TaskId),
     /// End it.
     Kill(TaskId),
+    /// Find places for all tasks, on hosts that are there; [`Event::Placed`] or [`Event::NotPlaced`] answers.
+    Place,
+}
+
+/// Where a process runs, and what.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Seat {
+    /// Which host; none is the launcher's own.
+    pub host: Option<String>,
+    /// The address of its task.
+    pub address: Option<String>,
+    /// Program and arguments.
+    pub command: Vec<String>,
 }
 
 /// How a job ended.
@@ -108,6 +133,9 @@ const READY_WITHIN: Duration = Duration::from_secs(60);
 /// its group.
 const SAME_REQUEST: Duration = Duration::from_millis(300);
 
+/// How often what does not end is killed while the job moves.
+const MOVE_KILLS_EVERY: Duration = Duration::from_secs(1);
+
 /// A job under way.
 #[derive(Debug)]
 pub struct Job {
@@ -120,6 +148,8 @@ pub struct Job {
     interrupted: Option<Duration>,
     fault: Option<Outcome>,
     end_by: Option<Duration>,
+    /// When what has not ended is killed, while the job moves to other hosts.
+    move_by: Option<Duration>,
     /// Whether those that are left have been asked to end, or are about to be.
     is_stopping: bool,
 }
@@ -150,6 +180,7 @@ impl Job {
             interrupted: None,
             fault: None,
             end_by: None,
+            move_by: None,
             is_stopping: false,
         }
     }
@@ -169,18 +200,17 @@ impl Job {
     pub fn deadline(&self) -> Option<Duration> {
         let due = self.tasks.iter().filter_map(|t| t.due);
         let kills = self.kills.iter().map(|(_, at)| *at);
-        due.chain(kills).chain(self.end_by).min()
+        due.chain(kills)
+            .chain(self.end_by)
+            .chain(self.move_by)
+            .min()
     }
 
     /// Advances by one event. Same state and event give the same effects, in the same order.
     pub fn step(&mut self, now: Duration, event: Event, out: &mut Vec<Effect>) {
         self.state.version += 1;
         match event {
-            Event::Begin => {
-                for id in self.having(|_, role| role == TaskRole::Server) {
-                    self.start(id, now, out);
-                }
-            }
+            Event::Begin => self.begin(now, out),
             Event::Started(id, pid) => self.started(id, pid, now),
             Event::NotStarted(id, reason) => {
                 let text = format!("cannot be started: {reason}");
@@ -195,6 +225,10 @@ impl Job {
                 }
             }
             Event::Exited(id, exit, words) => self.exited(id, exit, words, now),
+            Event::HostLost(id, reason) => self.host_lost(id, &reason, now, out),
+            Event::Placed(seats, cluster) => self.placed(seats, cluster, now, out),
+            Event::NotPlaced(reason) => self.fail(Outcome::NotStarted(0, reason)),
+            Event::Noted(id, text) => self.say(now, Some(id), HappeningKind::Note, text),
             Event::Interrupt(signal) => self.interrupt(signal, now, out),
             Event::Kill(id) => self.kill(id, now, out),
             Event::Tick => {}
@@ -228,9 +262,102 @@ impl Job {
         if self.state.phase == JobPhase::Running || self.state.phase == JobPhase::Starting {
             self.end_if_over(now, out);
         }
+        if self.state.phase == JobPhase::Moving {
+            self.go_on_moving(now, out);
+        }
         if self.state.phase == JobPhase::Ending {
             self.end(now, out);
         }
+    }
+
+    fn begin(&mut self, now: Duration, out: &mut Vec<Effect>) {
+        let waits = |phase, role| phase == TaskPhase::Waiting && role == TaskRole::Server;
+        for id in self.having(waits) {
+            self.start(id, now, out);
+        }
+    }
+
+    /// A process went with its host. Others must learn where it will be, so all of them move.
+    fn host_lost(&mut self, id: TaskId, reason: &str, now: Duration, out: &mut Vec<Effect>) {
+        let was_asked = self.phase(id) == TaskPhase::Stopping;
+        self.state.tasks[id].pid = None;
+        self.tasks[id].due = None;
+        self.tasks[id].is_victim = false;
+        self.set(id, TaskPhase::Stopped, now);
+        let host = self.state.tasks[id].host.clone();
+        let host = host.unwrap_or_else(|| "its host".to_owned());
+        let text = format!("is lost with {host}: {reason}");
+        self.say(now, Some(id), HappeningKind::Loss, text);
+        if was_asked || self.state.phase == JobPhase::Ending {
+            return;
+        }
+        if self.tasks[id]
+            .failures
+            .count(&self.rules.restart, now)
+            .is_none()
+        {
+            self.set(id, TaskPhase::Failed, now);
+            return self.fail(Outcome::NotStarted(id, format!("{host} is lost: {reason}")));
+        }
+        if self.state.phase != JobPhase::Moving {
+            self.state.phase = JobPhase::Moving;
+            self.kills.clear();
+            let text = "all tasks end and begin again on hosts that are there".to_owned();
+            self.say(now, None, HappeningKind::Note, text);
+            for id in 0..self.tasks.len() {
+                self.tasks[id].due = None;
+                if matches!(self.phase(id), TaskPhase::Waiting | TaskPhase::BackOff) {
+                    self.set(id, TaskPhase::Stopped, now);
+                }
+            }
+            for role in [TaskRole::Trainer, TaskRole::Evaluator] {
+                self.ask(now, role, out);
+            }
+            self.move_by = Some(now + self.rules.drain);
+        }
+    }
+
+    /// Programs end, then servers; when nobody is left, all get new places.
+    fn go_on_moving(&mut self, now: Duration, out: &mut Vec<Effect>) {
+        if self.fault.is_some() {
+            self.move_by = None;
+            return self.stop_all(now, out);
+        }
+        let Some(by) = self.move_by else { return };
+        let alive = self.having(|phase, _| phase.is_alive());
+        let is_program = |id: &TaskId| self.state.tasks[*id].role != TaskRole::Server;
+        if !alive.iter().any(is_program) {
+            self.ask(now, TaskRole::Server, out);
+        }
+        if alive.is_empty() {
+            self.move_by = None;
+            out.push(Effect::Place);
+        } else if by <= now {
+            self.move_by = Some(now + self.rules.drain.max(MOVE_KILLS_EVERY));
+            out.extend(alive.into_iter().map(Effect::Kill));
+        }
+    }
+
+    fn placed(
+        &mut self,
+        seats: Vec<Seat>,
+        cluster: ClusterSpec,
+        now: Duration,
+        out: &mut Vec<Effect>,
+    ) {
+        if self.state.phase != JobPhase::Moving {
+            return;
+        }
+        self.state.cluster = cluster;
+        for (id, seat) in seats.into_iter().enumerate().take(self.tasks.len()) {
+            let task = &mut self.state.tasks[id];
+            (task.host, task.address, task.command) = (seat.host, seat.address, seat.command);
+            if task.phase != TaskPhase::Done {
+                self.set(id, TaskPhase::Waiting, now);
+            }
+        }
+        self.state.phase = JobPhase::Starting;
+        self.begin(now, out);
     }
 
     fn all_listen(&self) -> bool {
@@ -343,18 +470,25 @@ impl Job {
         out.push(Effect::Start(id));
     }
 
-    fn started(&mut self, id: TaskId, pid: u32, now: Duration) {
+    fn started(&mut self, id: TaskId, pid: Option<u32>, now: Duration) {
         let task = &mut self.state.tasks[id];
-        task.pid = Some(pid);
+        task.pid = pid;
         task.starts += 1;
         self.tasks[id].started = now;
         let task = &mut self.state.tasks[id];
+        let on = task.host.as_ref().map(|host| format!(" on {host}"));
+        let on = on.unwrap_or_default();
+        let process = pid.map(|pid| format!("process {pid}"));
         let (kind, text) = match task.restarts() {
-            0 => (HappeningKind::Start, format!("started (process {pid})")),
-            n => (
-                HappeningKind::Restart,
-                format!("started again (process {pid}, restart {n})"),
-            ),
+            0 => {
+                let process = process.map(|p| format!(" ({p})")).unwrap_or_default();
+                (HappeningKind::Start, format!("started{on}{process}"))
+            }
+            n => {
+                let process = process.map(|p| format!("{p}, ")).unwrap_or_default();
+                let text = format!("started again{on} ({process}restart {n})");
+                (HappeningKind::Restart, text)
+            }
         };
         if task.role != TaskRole::Server && task.phase == TaskPhase::Starting {
             self.set(id, TaskPhase::Running, now);
@@ -384,6 +518,11 @@ impl Job {
             self.set(id, TaskPhase::Done, now);
             self.say(now, Some(id), HappeningKind::End, "done".to_owned());
             return;
+        }
+        if self.state.phase == JobPhase::Moving {
+            self.set(id, TaskPhase::Stopped, now);
+            let text = format!("ended with {exit}");
+            return self.say(now, Some(id), HappeningKind::End, text);
         }
         if self.state.phase == JobPhase::Ending {
             // It would have been asked to end in a moment: a server that saw its clients go.

@@ -17,6 +17,7 @@ fn job(names: &[&str], change: impl FnOnce(&mut Rules)) -> Played {
             log: name.log_file().into(),
             name,
             address: None,
+            host: None,
             command: Vec::new(),
             phase: TaskPhase::Waiting,
             since: Duration::ZERO,
@@ -75,7 +76,7 @@ impl Played {
     }
 
     fn up(&mut self, id: usize) -> Vec<Effect> {
-        let mut out = self.step(Event::Started(id, 100 + id as u32));
+        let mut out = self.step(Event::Started(id, Some(100 + id as u32)));
         out.extend(self.step(Event::Ready(id)));
         out
     }
@@ -111,11 +112,75 @@ fn programs_start_when_servers_listen_and_servers_end_when_programs_are_done() {
     assert_eq!(job.phase(0), TaskPhase::Stopped);
 }
 
+/// Places on other hosts for the three tasks of [`Played::training`].
+fn placed() -> Event {
+    let seat = |n: u32| crate::Seat {
+        host: Some("n2".to_owned()),
+        address: Some(format!("n2:{n}")),
+        command: vec!["x".to_owned()],
+    };
+    let cluster = downpour_cluster::ClusterSpec::default();
+    Event::Placed((0..3).map(seat).collect(), cluster)
+}
+
+#[test]
+fn when_a_host_is_lost_all_tasks_end_and_begin_again_elsewhere() {
+    let mut job = Played::training(|_| ());
+    let lost = || Event::HostLost(0, "silent".to_owned());
+    assert_eq!(
+        job.step(lost()),
+        [Effect::Terminate(1), Effect::Terminate(2)]
+    );
+    assert_eq!(job.job.state().phase, JobPhase::Moving);
+    // Another task of that host.
+    assert_eq!(job.step(Event::HostLost(1, "silent".to_owned())), []);
+    assert_eq!(job.exit(2, 143), [Effect::Place]);
+    assert_eq!(job.step(placed()), [Effect::Start(0)]);
+    assert_eq!(job.job.state().tasks[0].address.as_deref(), Some("n2:0"));
+    assert_eq!(job.up(0), [Effect::Start(1), Effect::Start(2)]);
+    assert_eq!(job.job.state().phase, JobPhase::Running);
+}
+
+#[test]
+fn who_is_done_does_not_move() {
+    let mut job = Played::training(|_| ());
+    assert_eq!(job.exit(1, 0), []);
+    job.step(Event::HostLost(2, "silent".to_owned()));
+    job.at(1);
+    assert_eq!(job.exit(0, 0), [Effect::Place]);
+    assert_eq!(job.step(placed()), [Effect::Start(0)]);
+    assert_eq!(job.up(0), [Effect::Start(2)]);
+}
+
+#[test]
+fn what_does_not_end_to_move_is_killed() {
+    let mut job = Played::training(|_| ());
+    job.step(Event::HostLost(0, "silent".to_owned()));
+    assert_eq!(job.at(9), []);
+    assert_eq!(job.at(10), [Effect::Kill(1), Effect::Kill(2)]);
+}
+
+#[test]
+fn without_a_place_or_a_budget_a_lost_host_ends_the_job() {
+    let mut job = Played::training(|_| ());
+    job.step(Event::HostLost(0, "silent".to_owned()));
+    job.exit(1, 0);
+    assert_eq!(job.exit(2, 0), [Effect::Place]);
+    job.step(Event::NotPlaced("no host is left".to_owned()));
+    let outcome = job.job.outcome();
+    assert!(matches!(outcome, Some(Outcome::NotStarted(_, reason)) if reason == "no host is left"));
+
+    let mut job = Played::training(|rules| rules.restart.limit = 0);
+    let asked = job.step(Event::HostLost(0, "silent".to_owned()));
+    assert_eq!(asked, [Effect::Terminate(1), Effect::Terminate(2)]);
+    assert_eq!(job.job.state().phase, JobPhase::Ending);
+}
+
 #[test]
 fn a_server_that_does_not_listen_is_ended_and_tried_again() {
     let mut job = job(&["ps:0", "worker:0"], |_| ());
     job.step(Event::Begin);
-    job.step(Event::Started(0, 1));
+    job.step(Event::Started(0, Some(1)));
     assert_eq!(job.at(59), []);
     assert_eq!(job.at(60), [Effect::Kill(0)]);
     job.step(Event::Exited(0, Exit::Signal(9), None));
@@ -276,7 +341,7 @@ fn a_process_started_while_the_job_ends_is_ended_too() {
     let asked = job.step(Event::Interrupt(2));
     assert!(asked.contains(&Effect::Terminate(2)), "{asked:?}");
     // Its start is reported only now.
-    job.step(Event::Started(2, 9));
+    job.step(Event::Started(2, Some(9)));
     assert_eq!(job.phase(2), TaskPhase::Stopping);
 }
 

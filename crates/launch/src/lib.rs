@@ -1,5 +1,6 @@
 //! Jobs of many processes: what a job is ([`JobSpec`]), how it is conducted ([`Job`], a state
-//! machine without I/O), and a launcher for this machine ([`Local`]). What a job looks like at any
+//! machine without I/O), and what starts its tasks ([`Launcher`]) on this machine, on hosts by ssh, in
+//! containers or in an allocation of Slurm. What a job looks like at any
 //! moment is a [`JobState`], which a [`Monitor`] shows to whoever watches: the command line, the
 //! dashboard.
 //!
@@ -8,10 +9,15 @@
 
 mod cause;
 mod dir;
+mod docker;
+mod engine;
+mod framed;
+mod frames;
 mod guard;
 mod job;
 #[cfg(test)]
 mod job_tests;
+mod launcher;
 mod local;
 mod name;
 mod output;
@@ -20,23 +26,32 @@ mod policy;
 mod ports;
 mod program;
 mod record;
+mod remote;
+mod site;
+mod slurm;
 mod spec;
+mod ssh;
 mod state;
 mod summary;
+mod supervise;
 mod time;
 
 pub use dir::RUNS;
+pub use docker::compose;
 pub use guard::stand;
-pub use job::{Effect, Event, Job, Outcome, Rules, TaskId};
-pub use local::{Control, LaunchError, Local, Setup};
+pub use job::{Effect, Event, Job, Outcome, Rules, Seat, TaskId};
+pub use launcher::{Control, LaunchError, Launcher, Setup};
 pub use name::TaskName;
 pub use output::{Listener, Printed};
 pub use plan::{Planned, cluster, processes};
 pub use policy::RestartPolicy;
 pub use record::{Origin, RECORD, checked_out, enlist, list_dir, process_start, write_record};
+pub use site::{Docker, On, Resources, Slurm, Ssh};
+pub use slurm::{Submission, script, submit};
 pub use spec::{DoneWhen, Group, JobSpec, MAX_TASKS, MAX_TEXT, SpecError};
 pub use state::{
     Exit, Happening, HappeningKind, JobPhase, JobState, MAX_HAPPENINGS, Monitor, TaskPhase,
     TaskRole, TaskState,
 };
 pub use summary::{summary, write_summary};
+pub use supervise::{keep, supervise};

@@ -15,6 +15,8 @@ pub struct Planned {
     pub role: TaskRole,
     /// Whether it says when it listens, as `downpour serve` does.
     pub announces: bool,
+    /// Whether it is the process that listens on its task's address; the client of a served task is not.
+    pub listens: bool,
     /// Its task's address.
     pub address: Option<String>,
     /// Program and arguments.
@@ -121,6 +123,7 @@ impl Here<'_> {
             },
             role: TaskRole::Server,
             announces: true,
+            listens: true,
             address: self.address(),
             command: command.map(str::to_owned).to_vec(),
             // What is said here is said by flags alone.
@@ -153,6 +156,11 @@ impl Here<'_> {
                 _ => TaskRole::Trainer,
             },
             announces: false,
+            listens: !self
+                .spec
+                .tasks
+                .get(self.job)
+                .is_some_and(|g| g.serves(self.job)),
             address: self.address(),
             command,
             env,
@@ -218,7 +226,7 @@ fn cluster_value(cluster: &ClusterSpec) -> serde_json::Value {
     serde_json::Value::Object(jobs.collect())
 }
 
-fn cluster_json(cluster: &ClusterSpec) -> String {
+pub(crate) fn cluster_json(cluster: &ClusterSpec) -> String {
     cluster_value(cluster).to_string()
 }
 

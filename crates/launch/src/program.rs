@@ -1,6 +1,6 @@
 //! Whether the programs of a job are there, before anything is started.
 
-use crate::local::LaunchError;
+use crate::launcher::LaunchError;
 use crate::plan::Planned;
 use std::ffi::OsStr;
 use std::os::unix::fs::PermissionsExt as _;

@@ -55,6 +55,15 @@ pub fn write_record(
     std::fs::rename(new, place)
 }
 
+/// The launcher of a run, if it is there and the run has not ended.
+pub(crate) fn launcher(dir: &Path) -> Option<u32> {
+    let text = std::fs::read_to_string(dir.join(RECORD)).ok()?;
+    let record: serde_json::Value = serde_json::from_str(&text).ok()?;
+    let pid = u32::try_from(record["pid"].as_u64()?).ok()?;
+    let is_there = process_start(pid) == Some(record["pid_started"].as_u64()?);
+    (is_there && record["outcome"].is_null()).then_some(pid)
+}
+
 /// When a process started, in the system's ticks: with its number it names one process for good.
 pub fn process_start(pid: u32) -> Option<u64> {
     let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).ok()?;

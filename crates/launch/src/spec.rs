@@ -1,8 +1,8 @@
 //! What a job is: tasks, what runs in them, how failures are taken. The same description whether it
-//! comes from flags or from a file, and whoever launches it: this machine, or one day Kubernetes,
-//! YARN, Spark, Slurm. Pure: a text comes in, a checked [`JobSpec`] or what is wrong comes out.
+//! comes from flags or from a file, and wherever its tasks run (`site`). Pure: a text comes in, a checked [`JobSpec`] or what is wrong comes out.
 
 use crate::policy::RestartPolicy;
+use crate::site::{Docker, On, Resources, Slurm, Ssh};
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -64,6 +64,22 @@ pub struct JobSpec {
     /// When a task that failed is started again.
     #[serde(default)]
     pub restart: RestartPolicy,
+    /// Where the tasks run.
+    #[serde(default)]
+    pub on: On,
+    /// What is to be known for `on = "ssh"`.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub ssh: Ssh,
+    /// What is to be known for `on = "docker"`.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub docker: Docker,
+    /// What is to be known for `on = "slurm"`.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub slurm: Slurm,
+}
+
+fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
+    *value == T::default()
 }
 
 /// The tasks of one job of the cluster.
@@ -85,6 +101,9 @@ pub struct Group {
     /// Addresses, one for each; free ports of this machine if none.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub hosts: Option<Vec<String>>,
+    /// What each may use, where the place can see to it.
+    #[serde(skip_serializing_if = "is_usual")]
+    pub resources: Resources,
 }
 
 impl Group {
@@ -170,6 +189,10 @@ impl JobSpec {
             drain: usual_drain(),
             evaluator_wait: usual_evaluator_wait(),
             restart: RestartPolicy::default(),
+            on: On::Local,
+            ssh: Ssh::default(),
+            docker: Docker::default(),
+            slurm: Slurm::default(),
         }
     }
 
@@ -221,6 +244,7 @@ impl JobSpec {
                 "a job needs at least one task that trains: chief or worker".to_owned(),
             ));
         }
+        self.check_site()?;
         check_env("env", &self.env)?;
         if !self.command.is_empty() {
             check_command("command", &self.command)?;
@@ -245,6 +269,7 @@ impl JobSpec {
         if let Some(command) = &group.command {
             check_command(&key("command"), command)?;
         }
+        group.resources.check(&key("resources"))?;
         if job == "evaluator" && group.serve == Some(true) {
             let wanted = "false: an evaluator is no part of the cluster";
             return Err(value(&key("serve"), true, wanted));

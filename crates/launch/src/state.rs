@@ -5,7 +5,7 @@
 use crate::TaskName;
 use downpour_cluster::ClusterSpec;
 use parking_lot::{Condvar, Mutex};
-use serde::{Serialize, Serializer};
+use serde::{Deserialize, Serialize, Serializer};
 use std::collections::VecDeque;
 use std::fmt;
 use std::path::PathBuf;
@@ -49,7 +49,8 @@ pub struct JobState {
 ///
 /// ```text
 /// Starting ─► Running ─► Ending ─► Ended
-///     └──────────┴─────────┘ (interrupted or failed: Ending at once)
+///     ▲  └───────┼─────────┘ (interrupted or failed: Ending at once)
+///     └─ Moving ◄┘ (a host was lost: all tasks end, and begin on other hosts)
 /// ```
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
 #[serde(rename_all = "lowercase")]
@@ -59,6 +60,8 @@ pub enum JobPhase {
     Starting,
     /// Programs run.
     Running,
+    /// A host was lost: tasks are ended and given other places.
+    Moving,
     /// The rest is being stopped.
     Ending,
     /// No process of it is left.
@@ -75,6 +78,8 @@ pub struct TaskState {
     pub role: TaskRole,
     /// The address of its task in the cluster, `host:port`.
     pub address: Option<String>,
+    /// Which host it runs on; none on the launcher's own.
+    pub host: Option<String>,
     /// What runs: program and arguments.
     pub command: Vec<String>,
     /// How far it is.
@@ -82,7 +87,7 @@ pub struct TaskState {
     /// Since when, counted from the job's start.
     #[serde(serialize_with = "seconds")]
     pub since: Duration,
-    /// The process, while there is one.
+    /// The process, while there is one that has a number here or on its host.
     pub pid: Option<u32>,
     /// How often it was started.
     pub starts: u32,
@@ -164,7 +169,7 @@ impl fmt::Display for TaskPhase {
 }
 
 /// How a process ended.
-#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Exit {
     /// By itself, with this code.

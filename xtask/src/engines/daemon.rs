@@ -10,7 +10,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 /// A service on a busy machine serves sooner than this, or does not at all.
-const PATIENCE: Duration = Duration::from_secs(90);
+pub(super) const PATIENCE: Duration = Duration::from_secs(90);
 /// How often it is asked whether it serves.
 const POLL: Duration = Duration::from_millis(100);
 /// How long it may take to end when it is told to.
@@ -101,6 +101,18 @@ impl Drop for Daemon {
         }
         let _ = self.child.kill();
         let _ = self.child.wait();
+    }
+}
+
+/// Kills a process with all that it has started.
+pub(super) fn kill_tree(process: u32) {
+    let children = format!("/proc/{process}/task/{process}/children");
+    let children = std::fs::read_to_string(children).unwrap_or_default();
+    let _ = Command::new("kill")
+        .args(["-9", &process.to_string()])
+        .output();
+    for child in children.split_whitespace().filter_map(|n| n.parse().ok()) {
+        kill_tree(child);
     }
 }
 

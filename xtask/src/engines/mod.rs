@@ -1,5 +1,5 @@
 //! `cargo xtask engines [NAME…]`: real services that the project works with, started for a test and
-//! stopped after it: etcd, ZooKeeper, an S3 server, HDFS.
+//! stopped after it: etcd, ZooKeeper, an S3 server, HDFS; and the places where jobs run (`jobs`).
 //!
 //! What is missing is installed under `target/engines` and stays there; nothing outside it changes.
 //! Every service listens on free ports of 127.0.0.1, is ended by its process id, and ends with this
@@ -9,6 +9,7 @@ mod daemon;
 mod etcd;
 mod hdfs;
 mod install;
+mod jobs;
 mod s3;
 mod zookeeper;
 
@@ -40,7 +41,7 @@ const ENGINES: &[Engine] = &[etcd::ENGINE, zookeeper::ENGINE, s3::ENGINE, hdfs::
 
 /// Installs, starts, tests and stops the engines of these names, or all; a line of figures.
 pub(crate) fn run(names: &[String]) -> Result<String> {
-    let known = || ENGINES.iter().map(|e| e.name);
+    let known = || ENGINES.iter().map(|e| e.name).chain(jobs::names());
     for name in names {
         if !known().any(|k| k == name) {
             let known: Vec<&str> = known().collect();
@@ -53,7 +54,19 @@ pub(crate) fn run(names: &[String]) -> Result<String> {
         let figure = engine.try_out();
         figures.push(figure.with_context(|| format!("engine {}", engine.name))?);
     }
+    let places: Vec<&str> = jobs::names()
+        .filter(|name| names.is_empty() || names.iter().any(|n| n == name))
+        .collect();
+    if !places.is_empty() {
+        figures.push(jobs::run(&places)?);
+    }
     Ok(format!("engines: {}", figures.join(", ")))
+}
+
+/// Jobs on the places that the test command tries. Slurm is tried by name: it
+/// waits long until Slurm tells of a lost node.
+pub(crate) fn places() -> Result<String> {
+    jobs::run(&["ssh", "docker"])
 }
 
 impl Engine {

@@ -22,7 +22,7 @@ use crate::run::conduct::{conduct, origin, setup};
 use crate::run::console::{Console, When};
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, Subcommand};
-use downpour_launch::{HappeningKind, JobSpec, JobState, Local, Outcome};
+use downpour_launch::{HappeningKind, JobSpec, JobState, Launcher, Outcome};
 use flags::Flags;
 use model::Kind;
 use progress::Progress;
@@ -89,7 +89,7 @@ impl Show {
                 "the images need a place on this machine: set HOME or XDG_CACHE_HOME to a directory that can be written"
             );
         }
-        let local = Local::prepare(self.spec(flags, kept.as_deref())?, setup)?;
+        let local = Launcher::prepare(self.spec(flags, kept.as_deref())?, setup)?;
         let state = local.monitor().snapshot();
         if kept.is_none() {
             data::unpack(&state.dir.join("data"))

@@ -2,7 +2,7 @@
 
 use anyhow::{Context as _, Result};
 use downpour_launch::{
-    Control, Happening, JobPhase, JobState, Listener, Local, Monitor, Origin, Outcome, Printed,
+    Control, Happening, JobPhase, JobState, Launcher, Listener, Monitor, Origin, Outcome, Printed,
     Setup, TaskName, write_record,
 };
 use parking_lot::Mutex;
@@ -26,12 +26,13 @@ pub(crate) fn setup(kills: Vec<(TaskName, Duration)>) -> Result<Setup> {
             .to_vec(),
         path: std::env::var_os("PATH").unwrap_or_default(),
         kills,
+        allocation: None,
         unlogged: None,
     })
 }
 
 /// What this run is made from; it is put on the list of this user's runs.
-pub(crate) fn origin(local: &Local, dashboard: Option<String>) -> Origin {
+pub(crate) fn origin(local: &Launcher, dashboard: Option<String>) -> Origin {
     let origin = Origin {
         command: std::env::args().collect(),
         version: env!("CARGO_PKG_VERSION").to_owned(),
@@ -55,7 +56,7 @@ pub(crate) fn list() -> Option<PathBuf> {
 
 /// Runs a job to its end. `line` hears what tasks print, `happened` what befalls them.
 pub(crate) fn conduct(
-    local: Local,
+    local: Launcher,
     origin: &Origin,
     line: impl Fn(&TaskName, Printed, &str) + Send + Sync + 'static,
     happened: impl Fn(&Happening) + Send + 'static,

@@ -3,8 +3,11 @@
 pub(crate) mod conduct;
 pub(crate) mod console;
 mod guard;
+mod slurm;
+mod supervise;
 
 pub(crate) use guard::Guard;
+pub(crate) use supervise::Supervise;
 
 use crate::dashboard::{Beside, DashboardFlags};
 use crate::serve::duration;
@@ -13,7 +16,7 @@ use clap::{Args, ValueEnum};
 use conduct::{conduct, origin, setup};
 use console::{Console, When};
 use downpour::train::CoordinatorUrl;
-use downpour_launch::{DoneWhen, JobSpec, Local, MAX_TEXT, TaskName};
+use downpour_launch::{DoneWhen, JobSpec, Launcher, MAX_TEXT, On, TaskName};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
 use std::path::{Path, PathBuf};
@@ -92,8 +95,44 @@ pub(crate) struct Run {
     #[arg(long, value_name = "TASK@TIME", value_parser = kill)]
     kill: Vec<(TaskName, Duration)>,
 
+    /// Where the tasks run [default: local]
+    #[arg(long, value_enum)]
+    on: Option<Place>,
+
+    /// With --on ssh: hosts, as in node1,me@node2:2222
+    #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
+    hosts: Option<Vec<String>>,
+
+    /// With --on ssh: how long tasks go on without a launcher; a host that is silent for so long is lost [default: 60s]
+    #[arg(long, value_name = "TIME", value_parser = duration)]
+    lease: Option<Duration>,
+
+    /// With --on docker: the containers' image [default: one from scratch with this program and the job's]
+    #[arg(long, value_name = "IMAGE")]
+    image: Option<String>,
+
+    /// With --on docker: a volume for every task, HOST:CONTAINER[:ro]
+    #[arg(long, value_name = "VOLUME")]
+    volume: Vec<String>,
+
+    /// With --on slurm: nodes to ask for [default: one for each task]
+    #[arg(long, value_name = "N")]
+    nodes: Option<u32>,
+
+    /// A further argument of ssh, `docker run` or the Slurm script: --option=--partition=gpu
+    #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
+    option: Vec<String>,
+
     #[command(flatten)]
     dashboard: DashboardFlags,
+
+    /// Print the job as a file for `docker compose`, and exit
+    #[arg(long)]
+    print_compose: bool,
+
+    /// Print the script that --on slurm hands to sbatch, and exit
+    #[arg(long)]
+    print_script: bool,
 
     /// Print what the job amounts to, as a file that `downpour run` takes, and exit
     #[arg(long)]
@@ -121,6 +160,19 @@ enum Done {
     Chief,
 }
 
+/// Where tasks run.
+#[derive(Clone, Copy, ValueEnum)]
+enum Place {
+    /// On this machine
+    Local,
+    /// On the hosts of --hosts; nothing needs to be installed there
+    Ssh,
+    /// In containers of the daemon that `docker` talks to
+    Docker,
+    /// In an allocation of Slurm: of this script or shell, or one that sbatch is asked for
+    Slurm,
+}
+
 /// Shown below the flags.
 pub(crate) const EXAMPLES: &str = "\
 Each program finds its place in TF_CONFIG, as TensorFlow's do. Examples:
@@ -128,6 +180,9 @@ Each program finds its place in TF_CONFIG, as TensorFlow's do. Examples:
   downpour run --ps 2 --workers 2 --serve all -- python3 client.py      a client: tf.compat.v1.Session(os.environ['DOWNPOUR_TARGET'])
   downpour run --ps 1 --workers 2 --flags -- python3 between_graph.py   a script with tf.train.Server
   downpour run job.toml
+  downpour run --on ssh --hosts node1,node2 --ps 2 --workers 2 -- ./my-trainer
+  downpour run --on docker --image me/trainer --ps 2 --workers 2 -- /my-trainer
+  downpour run --on slurm --nodes 4 --ps 2 --workers 2 -- ./my-trainer
 
 A task that fails is started again, with growing pauses, until --restarts are used up; without --restarts, one that fails at
 once or in the same way as before is not tried again. When all that train are done the rest is
@@ -153,7 +208,24 @@ impl Run {
         if let Some(dir) = &spec.dir {
             crate::storage::check(dir)?;
         }
-        let local = Local::prepare(spec, setup(self.kill)?)?;
+        if self.print_compose {
+            let _ = write!(std::io::stdout(), "{}", downpour_launch::compose(&spec)?);
+            return Ok(ExitCode::SUCCESS);
+        }
+        let mut setup = setup(self.kill)?;
+        if self.print_script {
+            let dir = spec.dir.clone().unwrap_or_else(|| "/run/directory".into());
+            let script = downpour_launch::script(&spec, &setup.server, &dir)?;
+            let _ = write!(std::io::stdout(), "{script}");
+            return Ok(ExitCode::SUCCESS);
+        }
+        if spec.on == On::Slurm {
+            setup.allocation = slurm::allocation();
+            if setup.allocation.is_none() {
+                return slurm::hand_over(&spec, &setup.server, &Console::new(self.color));
+            }
+        }
+        let local = Launcher::prepare(spec, setup)?;
         let state = local.monitor().snapshot();
         let names: Vec<TaskName> = state.tasks.iter().map(|t| t.name.clone()).collect();
         let console = Console::new(self.color).beside(&names);
@@ -230,6 +302,7 @@ impl Run {
         }
         spec.restart.backoff = self.backoff.unwrap_or(spec.restart.backoff);
         spec.drain = self.drain.unwrap_or(spec.drain);
+        self.place(&mut spec)?;
         match self.done_when {
             Some(Done::All) => spec.done_when = DoneWhen::All,
             Some(Done::Chief) => spec.done_when = DoneWhen::Chief,
@@ -242,6 +315,42 @@ impl Run {
         }
         spec.check()?;
         Ok(spec)
+    }
+
+    /// Where it runs.
+    fn place(&self, spec: &mut JobSpec) -> Result<()> {
+        spec.on = match self.on {
+            Some(Place::Local) => On::Local,
+            Some(Place::Ssh) => On::Ssh,
+            Some(Place::Docker) => On::Docker,
+            Some(Place::Slurm) => On::Slurm,
+            None => spec.on,
+        };
+        let needs = |flag: &str, given: bool, on: On, name: &str| match given && spec.on != on {
+            true => bail!("{flag} is for --on {name}"),
+            false => Ok(()),
+        };
+        needs("--hosts", self.hosts.is_some(), On::Ssh, "ssh")?;
+        needs("--lease", self.lease.is_some(), On::Ssh, "ssh")?;
+        needs("--image", self.image.is_some(), On::Docker, "docker")?;
+        needs("--volume", !self.volume.is_empty(), On::Docker, "docker")?;
+        needs("--nodes", self.nodes.is_some(), On::Slurm, "slurm")?;
+        if let Some(hosts) = &self.hosts {
+            spec.ssh.hosts.clone_from(hosts);
+        }
+        spec.ssh.lease = self.lease.unwrap_or(spec.ssh.lease);
+        spec.docker.image = self.image.clone().or(spec.docker.image.take());
+        spec.docker.volumes.extend(self.volume.iter().cloned());
+        spec.slurm.nodes = self.nodes.or(spec.slurm.nodes);
+        let options = self.option.iter().cloned();
+        match spec.on {
+            On::Ssh => spec.ssh.options.extend(options),
+            On::Docker => spec.docker.options.extend(options),
+            On::Slurm => spec.slurm.options.extend(options),
+            _ if !self.option.is_empty() => bail!("--option is for --on ssh, docker or slurm"),
+            _ => {}
+        }
+        Ok(())
     }
 
     /// The program's name, as far as a job may be called so.

@@ -2,7 +2,7 @@
 #![expect(clippy::unwrap_used, reason = "a test that cannot go on fails")]
 
 use downpour_launch::{
-    JobSpec, JobState, LaunchError, Listener, Local, Monitor, Outcome, Printed, Setup, TaskName,
+    JobSpec, JobState, LaunchError, Launcher, Listener, Monitor, Outcome, Printed, Setup, TaskName,
     TaskPhase,
 };
 use parking_lot::Mutex;
@@ -42,13 +42,13 @@ impl Place {
         spec
     }
 
-    fn prepare(&self, spec: JobSpec) -> Result<Local, LaunchError> {
+    fn prepare(&self, spec: JobSpec) -> Result<Launcher, LaunchError> {
         let setup = Setup {
             server: SERVER.to_owned(),
             path: "/usr/bin:/bin".into(),
             ..Setup::default()
         };
-        Local::prepare(spec, setup)
+        Launcher::prepare(spec, setup)
     }
 
     fn run(&self, spec: JobSpec) -> (Outcome, JobState, Vec<String>) {
@@ -244,7 +244,7 @@ fn what_cannot_be_started_is_refused_before_anything_runs() {
         path: "/bin".into(),
         ..Setup::default()
     };
-    let error = Local::prepare(spec, setup).err().unwrap().to_string();
+    let error = Launcher::prepare(spec, setup).err().unwrap().to_string();
     assert_eq!(error, "the job has no task ps:3; it has worker:0");
 }
 
