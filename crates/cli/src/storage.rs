@@ -2,8 +2,9 @@
 //! and not an error of every task later.
 
 use anyhow::{Result, anyhow, bail};
-use downpour_formats::storage::join;
+use downpour_formats::storage::{dirname, join};
 use downpour_formats::{Files, Storage as _};
+use downpour_graph::{Code, Status};
 use std::path::Path;
 
 /// What is written to a directory to see that it can be, and removed.
@@ -12,6 +13,18 @@ const PROBE: &str = ".downpour-probe";
 /// Whether a directory is a URL of a storage other than this machine's.
 pub(crate) fn is_url(dir: &Path) -> bool {
     dir.to_str().is_some_and(Files::is_remote)
+}
+
+/// Makes a directory and those above it.
+fn make(files: &Files, dir: &str) -> Result<(), Status> {
+    if files.exists(dir)? {
+        return Ok(());
+    }
+    make(files, dirname(dir))?;
+    match files.create_dir(dir) {
+        Err(e) if e.code != Code::AlreadyExists => Err(e),
+        _ => Ok(()),
+    }
 }
 
 /// Sees that a directory that is a URL can be written to.
@@ -26,7 +39,7 @@ pub(crate) fn check(dir: &Path) -> Result<()> {
     }
     let files = Files::new();
     let probe = join(url, &format!("{PROBE}-{}", std::process::id()));
-    let written = files.exists(url).and_then(|_| {
+    let written = make(&files, url).and_then(|()| {
         let mut file = files.create(&probe)?;
         file.write(b"")?;
         file.publish()?;
