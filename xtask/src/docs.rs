@@ -26,6 +26,9 @@ use std::time::Instant;
 /// Longest that one page may take on a machine that does much else.
 const PATIENCE: &str = "900";
 
+/// How a mark with its argument becomes a kind.
+type MakeKind = fn(String) -> Kind;
+
 /// What a block is.
 #[derive(Clone, Debug, PartialEq, Eq)]
 enum Kind {
@@ -147,7 +150,7 @@ fn blocks(text: &str) -> Result<Vec<Block>> {
             ("sh", "") => Kind::Script,
             ("sh", "fails") => Kind::Fails,
             ("sh", said) => {
-                let marks: [(&str, fn(String) -> Kind); 4] = [
+                let marks: [(&str, MakeKind); 4] = [
                     ("until ", Kind::Until),
                     ("ready ", Kind::Ready),
                     ("beside ", Kind::Beside),

@@ -8,6 +8,7 @@ use crate::state::Exit;
 use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read};
+use std::path::PathBuf;
 use std::process::{Child, ChildStdin, Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc;
@@ -107,6 +108,15 @@ enum Broken {
     Early(String),
 }
 
+/// Where programs of this machine would run, which is tried first on another.
+#[expect(
+    clippy::disallowed_methods,
+    reason = "a task inherits the launcher's directory, as every child does"
+)]
+fn own_directory() -> PathBuf {
+    std::env::current_dir().unwrap_or_default()
+}
+
 /// Starts a task, or finds it, and follows it to its end.
 pub(crate) fn conduct(reach: &dyn Reach, task: &Task, reins: &Reins, outlet: &Outlet) -> Ending {
     let log = match outlet.begin() {
@@ -122,7 +132,7 @@ pub(crate) fn conduct(reach: &dyn Reach, task: &Task, reins: &Reins, outlet: &Ou
         holds: reach.lease().is_none(),
         command: task.planned.command.clone(),
         env: task.env(),
-        cwd: std::env::current_dir().unwrap_or_default(),
+        cwd: own_directory(),
         lease_ms: u64::try_from(reach.lease().unwrap_or_default().as_millis()).unwrap_or(u64::MAX),
         drain_ms: u64::try_from(task.drain.as_millis()).unwrap_or(u64::MAX),
     };

@@ -319,6 +319,10 @@ fn ended(child: &mut Child) -> Exit {
     child.wait().map_or(Exit::Code(1), exit_of)
 }
 
+#[expect(
+    clippy::disallowed_methods,
+    reason = "only the process on the task's host knows where its own program lies"
+)]
 fn spawn(order: &Order, out: Stdio, err: Stdio) -> Result<Child, String> {
     let (program, args) = order.command.split_first().ok_or("there is no program")?;
     let own = std::env::current_exe().map_err(|e| e.to_string())?;

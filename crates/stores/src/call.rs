@@ -62,7 +62,6 @@ impl Failure {
         }
     }
 
-    #[cfg(any(feature = "hdfs", feature = "objects"))]
     pub(crate) fn passing(status: Status) -> Failure {
         Failure {
             status,

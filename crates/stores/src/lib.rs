@@ -7,12 +7,9 @@
 //! [`Patience`] says; a service that has never answered is given up much sooner, so that a wrong address is told at once.
 
 mod call;
-#[cfg(feature = "hdfs")]
 mod hdfs;
 mod location;
-#[cfg(feature = "objects")]
 mod object;
-#[cfg(feature = "objects")]
 mod profile;
 mod read;
 mod stores;

@@ -5,6 +5,7 @@
 mod error;
 mod pending;
 
+// Named in the manifest for its features alone: TLS by ring.
 use crate::call::{Caller, Failure, Outcome, Patience};
 use crate::location::{Kind, Location};
 use crate::profile::{self, Environment};
@@ -24,6 +25,7 @@ use object_store::{
     BackoffConfig, ClientOptions, GetOptions, ObjectStore, ObjectStoreExt as _, RetryConfig,
 };
 use pending::{ObjectPending, PART, Upload};
+use reqwest as _;
 use std::fs::File;
 use std::os::unix::fs::FileExt as _;
 use std::sync::Arc;

@@ -77,18 +77,9 @@ impl Stores {
 
     fn make(&self, location: &Location) -> Result<Arc<dyn Storage>> {
         match location.kind {
-            #[cfg(feature = "hdfs")]
             Kind::Hdfs => crate::hdfs::Hdfs::open(location, self.patience),
-            #[cfg(feature = "objects")]
             Kind::S3 | Kind::Google | Kind::Azure => {
                 crate::object::open(location, &self.environment, self.patience)
-            }
-            #[allow(unreachable_patterns)]
-            _ => {
-                let _ = (&self.environment, self.patience);
-                Err(Status::unimplemented(
-                    "this program was built without the client of this storage",
-                ))
             }
         }
     }

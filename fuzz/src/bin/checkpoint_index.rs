@@ -1,4 +1,5 @@
 //! Checkpoint index: the table itself, and its entries behind correct checksums.
+#![expect(clippy::print_stderr, reason = "a fuzzer tells its user what is wrong")]
 
 use bytes::Bytes;
 use downpour_formats::LocalStorage;

@@ -10,14 +10,7 @@ pub(super) const ENGINE: Engine = Engine {
     name: "etcd",
     install: |home| install::debian("etcd-server", home, "usr/bin/etcd").map(|_| ()),
     start,
-    tests: &[&[
-        "--package",
-        "downpour-coordination",
-        "--features",
-        "etcd,zookeeper,engine-tests",
-        "--test",
-        "etcd",
-    ]],
+    tests: &[&["etcd"]],
 };
 
 fn start(home: &Path, data: &Path) -> Result<Service> {

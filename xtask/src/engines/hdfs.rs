@@ -21,28 +21,7 @@ pub(super) const ENGINE: Engine = Engine {
     name: "hdfs",
     install: |home| install::maven(ARTIFACTS, home).map(|_| ()),
     start,
-    tests: &[
-        &[
-            "--package",
-            "downpour-stores",
-            "--features",
-            "hdfs,objects,engine-tests",
-            "--test",
-            "hdfs",
-            "--",
-            "--nocapture",
-        ],
-        &[
-            "--package",
-            "downpour-cli",
-            "--features",
-            "coordination,stores,engine-tests",
-            "--test",
-            "stores",
-            "--",
-            "hdfs",
-        ],
-    ],
+    tests: &[&["hdfs", "--", "--nocapture"], &["stores", "--", "hdfs"]],
 };
 
 fn start(home: &Path, data: &Path) -> Result<Service> {

@@ -33,11 +33,22 @@ struct Engine {
     install: fn(&Path) -> Result<()>,
     /// Starts it, with its data in an empty folder, and waits until it serves.
     start: fn(&Path, &Path) -> Result<Service>,
-    /// Arguments of `cargo test`, for each of its tests.
+    /// Its tests: the name of a test program, and what it is told.
     tests: &'static [&'static [&'static str]],
 }
 
 const ENGINES: &[Engine] = &[etcd::ENGINE, zookeeper::ENGINE, s3::ENGINE, hdfs::ENGINE];
+
+/// What tests of services need of the crates.
+const FEATURES: &str = "downpour-stores/engine-tests,downpour-cli/stores,downpour-cli/coordination,\
+    downpour-cli/engine-tests,downpour-coordination/etcd,downpour-coordination/zookeeper,\
+    downpour-coordination/engine-tests";
+
+/// What the test command tries of them.
+pub(crate) fn stores_and_coordination() -> Result<String> {
+    let names = ENGINES.iter().map(|engine| engine.name.to_owned());
+    run(&names.collect::<Vec<_>>())
+}
 
 /// Installs, starts, tests and stops the engines of these names, or all; a line of figures.
 pub(crate) fn run(names: &[String]) -> Result<String> {
@@ -105,7 +116,10 @@ impl Engine {
     fn test(&self, service: &Service, test: &[&str]) -> Result<u64> {
         let mut passed = 0;
         let mut command = cargo();
-        command.arg("test").args(test);
+        // All of the workspace with one set of features, so that nothing is compiled twice.
+        command
+            .args(["test", "--workspace", "--features", FEATURES, "--test"])
+            .args(test);
         command.envs(service.environment.iter().map(|(k, v)| (k, v)));
         let outcome = run_watched(&mut command, |line| {
             passed += crate::test::counts(line).map_or(0, |(passed, _)| passed);

@@ -13,27 +13,8 @@ pub(super) const ENGINE: Engine = Engine {
     install: |home| install::python(PACKAGES, home).map(|_| ()),
     start,
     tests: &[
-        &[
-            "--package",
-            "downpour-stores",
-            "--features",
-            "hdfs,objects,engine-tests",
-            "--test",
-            "s3",
-            "--",
-            "--nocapture",
-        ],
-        &[
-            "--package",
-            "downpour-cli",
-            "--features",
-            "coordination,stores,engine-tests",
-            "--test",
-            "stores",
-            "--",
-            "--skip",
-            "hdfs",
-        ],
+        &["s3", "--", "--nocapture"],
+        &["stores", "--", "--skip", "hdfs"],
     ],
 };
 

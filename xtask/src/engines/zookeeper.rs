@@ -17,14 +17,7 @@ pub(super) const ENGINE: Engine = Engine {
     name: "zookeeper",
     install: |home| install::maven(ARTIFACTS, home).map(|_| ()),
     start,
-    tests: &[&[
-        "--package",
-        "downpour-coordination",
-        "--features",
-        "etcd,zookeeper,engine-tests",
-        "--test",
-        "zookeeper",
-    ]],
+    tests: &[&["zookeeper"]],
 };
 
 fn start(home: &Path, data: &Path) -> Result<Service> {
