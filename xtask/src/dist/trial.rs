@@ -11,7 +11,6 @@ use std::process::{Command, Stdio};
 struct System {
     name: &'static str,
     suite: &'static str,
-    mirror: &'static str,
     /// What its packages are signed with. Debian has no package of Ubuntu's keys; what is fetched without them is
     /// used for this trial only.
     keyring: Option<&'static str>,
@@ -23,7 +22,6 @@ const SYSTEMS: [System; 2] = [
     System {
         name: "Debian 12",
         suite: "bookworm",
-        mirror: "http://deb.debian.org/debian",
         keyring: Some("/usr/share/keyrings/debian-archive-keyring.gpg"),
         // What other hosts look up names with, and what reads the unit.
         include: "systemd,libnss-myhostname,libnss-mdns",
@@ -32,7 +30,6 @@ const SYSTEMS: [System; 2] = [
     System {
         name: "Ubuntu 16.04",
         suite: "xenial",
-        mirror: "http://archive.ubuntu.com/ubuntu",
         keyring: None,
         include: "libnss-mdns",
         components: "main,universe",
@@ -243,14 +240,7 @@ fn image(out: &Path, work: &Path) -> Result<f64> {
         .context("the image has no entry point")?;
     let user = config["config"]["User"].as_str();
     let command = [
-        entry,
-        "demo",
-        "mnist",
-        "--json",
-        "--steps",
-        STEPS,
-        "--dir",
-        "/work/run",
+        entry, "demo", "mnist", "--json", "--steps", STEPS, "--dir", "run",
     ];
     let ended = inside(&root, user, "/work", &command)
         .stderr(Stdio::inherit())
@@ -287,8 +277,8 @@ fn root_of(system: &System) -> Result<PathBuf> {
                 .arg(format!("--include={}", system.include))
                 .arg(format!("--components={}", system.components))
                 .arg(system.suite)
-                .arg(&begun)
-                .arg(system.mirror),
+                // From the distribution's own mirror, which debootstrap knows.
+                .arg(&begun),
         )?;
         std::fs::rename(&begun, &kept)?;
     }
