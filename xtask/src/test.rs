@@ -25,11 +25,11 @@ const AT_A_TIME: usize = 2;
 /// A step: its name, and what it does, with `true` for everything and `false` for a seeded sample.
 type Step = (&'static str, fn(bool) -> Result<String>);
 
-/// Without these nothing else can run.
-const FIRST: &[Step] = &[
-    ("check", |_| check::run().map(|()| String::new())),
-    ("build", |_| build_server().map(|()| String::new())),
-];
+/// What can be said without running anything.
+const CHECK: Step = ("check", |_| check::run().map(|()| String::new()));
+
+/// Without it nothing else can run.
+const BUILD: Step = ("build", |_| build_server().map(|()| String::new()));
 
 /// What is quickly said, before TensorFlow, browsers and benchmarks.
 const UNIT: &[Step] = &[
@@ -102,7 +102,8 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
         return one(name, is_all);
     }
     let mut report = Report::default();
-    if FIRST.iter().all(|step| report.step(step, is_all)) {
+    report.step(&CHECK, is_all);
+    if report.step(&BUILD, is_all) {
         for step in UNIT {
             report.step(step, is_all);
         }
@@ -120,10 +121,12 @@ fn words(words: &[&str]) -> Vec<String> {
 
 /// One step by its name, in this process; its outcome goes into the file that [`OUTCOME`] names.
 fn one(name: &str, is_all: bool) -> Result<()> {
-    let mut steps = [FIRST, UNIT, BESIDE, ALONE, LONG].into_iter().flatten();
-    let Some((_, body)) = steps.find(|(known, _)| *known == name) else {
-        let all = [FIRST, UNIT, BESIDE, ALONE, LONG].into_iter().flatten();
-        let names: Vec<&str> = all.map(|(name, _)| *name).collect();
+    let all = || {
+        let lists = [&[CHECK, BUILD], UNIT, BESIDE, ALONE, LONG];
+        lists.into_iter().flatten()
+    };
+    let Some((_, body)) = all().find(|(known, _)| *known == name) else {
+        let names: Vec<&str> = all().map(|(name, _)| *name).collect();
         bail!(
             "no step is called '{name}'; there are: {}",
             names.join(", ")

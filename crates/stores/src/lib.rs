@@ -3,7 +3,7 @@
 //! [`downpour_formats::Files`], which everything that takes a path uses. No other crate knows these schemes.
 //!
 //! The clients are asynchronous, their callers are not: requests run on a small runtime of this crate's own
-//! ([`call`]), which begins with the first of them. A request that fails in passing is made again for as long as
+//! (`call`), which begins with the first of them. A request that fails in passing is made again for as long as
 //! [`Patience`] says; a service that has never answered is given up much sooner, so that a wrong address is told at once.
 
 mod call;

@@ -111,7 +111,7 @@ pub(crate) struct Run {
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
 
-    /// With --on docker: a volume for every task, HOST:CONTAINER[:ro]
+    /// With --on docker: a volume for every task, HOST:CONTAINER, or HOST:CONTAINER:ro
     #[arg(long, value_name = "VOLUME")]
     volume: Vec<String>,
 
