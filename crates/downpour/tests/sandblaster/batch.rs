@@ -5,13 +5,17 @@ use crate::tasks::{Hosts, Task, alone, spawn};
 use downpour::Draws;
 use downpour::train::sandblaster::End;
 use std::os::unix::process::ExitStatusExt as _;
-use std::sync::atomic::{AtomicBool, Ordering::Relaxed};
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
 
 const REPLICAS: usize = 4;
 
-/// Lets replicas live and die until told to stop; how many have died.
-fn live_and_die(hosts: &Hosts, seed: u64, stop: &AtomicBool) -> u64 {
+/// How many replicas may be killed for each iteration that has ended. Without a bound a busy machine, which starts replicas
+/// more slowly than they are killed, would end none.
+const KILLS_AN_ITERATION: u64 = 3;
+
+/// Lets replicas live and die until told to stop; how many have died. `iterations` have begun.
+fn live_and_die(hosts: &Hosts, seed: u64, iterations: &AtomicU64, stop: &AtomicBool) -> u64 {
     let mut draws = Draws::new(seed);
     let mut lives = 0;
     let mut spawn_next = |worker: usize| {
@@ -22,7 +26,8 @@ fn live_and_die(hosts: &Hosts, seed: u64, stop: &AtomicBool) -> u64 {
     let mut deaths = 0;
     while !stop.load(Relaxed) {
         std::thread::sleep(Duration::from_millis(20 + draws.below(60) as u64));
-        if draws.below(20) == 0 {
+        let is_allowed = deaths < KILLS_AN_ITERATION * iterations.load(Relaxed);
+        if is_allowed && draws.below(20) == 0 {
             replicas[draws.below(REPLICAS)].0.kill().unwrap();
         }
         for (i, replica) in replicas.iter_mut().enumerate() {
@@ -58,12 +63,13 @@ fn counts_every_example_once(seed: u64) {
     let _ps = [hosts.start("ps", 0), hosts.start("ps", 1)];
     let worker = hosts.start("worker", 0);
     let model = Model::new(0);
-    let stop = AtomicBool::new(false);
+    let (iterations, stop) = (AtomicU64::new(1), AtomicBool::new(false));
     let (outcome, deaths) = std::thread::scope(|scope| {
         let stops = Stops(&stop);
-        let killer = scope.spawn(|| live_and_die(&hosts, seed, &stop));
+        let killer = scope.spawn(|| live_and_die(&hosts, seed, &iterations, &stop));
         let coordinator = model.plan.coordinator().options(alone(0));
         let outcome = coordinator.observe(|progress, session| {
+            iterations.store(progress.iteration + 2, Relaxed);
             let parameters = model.parameters(session)?;
             let (value, gradient) = model.data.whole(&parameters);
             let at = format!("iteration {}", progress.iteration);
