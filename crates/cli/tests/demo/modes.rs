@@ -159,8 +159,9 @@ fn check(args: &[&str]) {
     let step = demo.json("/api/state")["global_step"]["value"]
         .as_f64()
         .unwrap();
+    // Tasks are asked once a second, so that event files may be a little ahead as well.
     assert!(
-        step >= last.1 && step <= last.1 + real * 10.0,
+        (step - last.1).abs() <= real * 10.0 + 5.0,
         "{step} is shown of {}",
         last.1
     );
