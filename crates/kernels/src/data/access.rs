@@ -207,7 +207,8 @@ fn global_shuffle(b: &KernelBuilder<'_>) -> Result<Built> {
         let input = define::input(ctx, 0)?;
         // Whether elements can be had by number is known before a walk begins.
         let place = Place::new(ctx.device(), "GlobalShuffle");
-        input.access(&place).map_err(|e| {
+        let opened = input.check_shuffle().and_then(|()| input.access(&place));
+        opened.map_err(|e| {
             Status::failed_precondition(format!(
                 "`global_shuffle` requires all upstream transformations be compatible with random access. Got: {e}"
             ))

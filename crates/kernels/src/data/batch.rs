@@ -116,6 +116,14 @@ impl Recipe for Batch {
             how: self.how.clone(),
         }))
     }
+    fn check_shuffle(&self) -> Result<()> {
+        if self.drop_rest {
+            return Ok(());
+        }
+        Err(Status::failed_precondition(
+            "BatchDatasetV2 does not support global shuffling with `drop_remainder=False`.",
+        ))
+    }
     fn walk_name(&self, place: &Place) -> Option<&'static str> {
         self.fused(place).map(|_| "MapAndBatch")
     }

@@ -101,6 +101,11 @@ pub(super) trait Recipe: Send + Sync {
         Err(Status::unimplemented(""))
     }
 
+    /// Whether all its elements may be had in any order, as a global shuffle takes them; its inputs are asked besides.
+    fn check_shuffle(&self) -> Result<()> {
+        Ok(())
+    }
+
     /// The part of the recipe that a fusion with what follows may take over.
     fn as_any(&self) -> Option<&dyn Any> {
         None
@@ -373,6 +378,12 @@ impl Dataset {
             Err(e) if e.message.is_empty() => super::access::none(self.0.kind.name),
             opened => opened,
         }
+    }
+
+    /// Whether a global shuffle may take its elements.
+    pub(super) fn check_shuffle(&self) -> Result<()> {
+        self.0.inputs.iter().try_for_each(Dataset::check_shuffle)?;
+        self.0.recipe.check_shuffle()
     }
 
     /// Whether a walk at `place` runs beside whoever takes its elements.

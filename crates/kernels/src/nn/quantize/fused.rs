@@ -311,9 +311,11 @@ fn finish(ctx: &mut OpContext<'_>, inputs: Inputs, made: &Made<'_>, out: DType) 
         }
     };
     let sums = made.sum.as_slice::<i32>()?;
+    // oneDNN multiplies by the inverse, which rounds otherwise than a division.
+    let per_unit = 1.0 / unit;
     let value = |(i, sum): (usize, &i32)| {
         let c = i % channels;
-        let mut v = (sum.wrapping_add(whole[c]) as f32 * scale(c) + offsets[c]) / unit;
+        let mut v = (sum.wrapping_add(whole[c]) as f32 * scale(c) + offsets[c]) * per_unit;
         if let Some(summand) = &summand {
             v += summand[i];
         }
