@@ -240,6 +240,7 @@ impl Serve {
                 log::say(&mut out, &format!("dashboard at {}\n", dashboard.url()));
             }
             let _ = out.flush();
+            downpour_tensor::release_code_pages();
             let reason = server.serve(interrupted).await?;
             let farewell = match reason {
                 EndReason::Done => "the training is done\n",

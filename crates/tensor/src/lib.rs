@@ -7,6 +7,7 @@
 pub mod account;
 mod allocator;
 mod buffer;
+mod code_pages;
 mod display;
 mod dtype;
 mod element;
@@ -17,6 +18,7 @@ mod variant;
 
 pub use allocator::TensorMemory;
 pub use buffer::{Buffer, BufferWriter};
+pub use code_pages::release_code_pages;
 pub use dtype::{DType, UnknownDType};
 pub use element::Element;
 pub use half::{bf16, f16};
