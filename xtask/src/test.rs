@@ -16,6 +16,10 @@ use std::time::{Duration, Instant};
 /// Several times what the longest step takes, builds included: one that needs more hangs.
 const PATIENCE: Duration = Duration::from_secs(20 * 60);
 
+/// What all steps may take together, well above what they need on two busy cores: whoever waits for the command is told
+/// of what is broken, instead of ending it himself.
+const LIMIT: Duration = Duration::from_secs(80 * 60);
+
 /// The variable that names the file for a step's outcome.
 const OUTCOME: &str = "DOWNPOUR_TEST_OUTCOME";
 
@@ -101,7 +105,11 @@ pub(crate) fn run(args: &[String]) -> Result<()> {
     if let Some(name) = only {
         return one(name, is_all);
     }
-    let mut report = Report::default();
+    let mut report = Report {
+        begun: Instant::now(),
+        lines: Vec::new(),
+        failed: Vec::new(),
+    };
     report.step(&CHECK, is_all);
     if report.step(&BUILD, is_all) {
         for step in UNIT {
@@ -206,7 +214,20 @@ pub(crate) fn counts(line: &str) -> Option<(u64, u64)> {
 
 /// Runs a step as a process of its own, which can be ended with all that it started. Its output is ours, or with a
 /// `screen` to share is shown in one piece when it has ended.
-fn in_own_process(name: &str, is_all: bool, screen: Option<&Mutex<()>>) -> Result<String> {
+fn in_own_process(
+    name: &str,
+    is_all: bool,
+    screen: Option<&Mutex<()>>,
+    begun: Instant,
+) -> Result<String> {
+    // With --all, fuzzing, sweeps and engines take hours on purpose.
+    let patience = match is_all {
+        true => PATIENCE,
+        false => PATIENCE.min(LIMIT.saturating_sub(begun.elapsed())),
+    };
+    if patience.is_zero() {
+        bail!("not begun: {} s are over", LIMIT.as_secs());
+    }
     let folder = target_dir().join("test");
     fs::create_dir_all(&folder)?;
     let file = |kind: &str| folder.join(format!("{}.{kind}", name.replace(' ', "-")));
@@ -222,7 +243,7 @@ fn in_own_process(name: &str, is_all: bool, screen: Option<&Mutex<()>>) -> Resul
         command.stdout(log.try_clone()?).stderr(log);
     }
     fs::write(&outcome, "its process told no outcome")?;
-    let ended = patience::run(&mut command, PATIENCE, name);
+    let ended = patience::run(&mut command, patience, name);
     if let Some(screen) = screen {
         let _guard = screen.lock();
         println!("== {name}");
@@ -236,8 +257,8 @@ fn in_own_process(name: &str, is_all: bool, screen: Option<&Mutex<()>>) -> Resul
     }
 }
 
-#[derive(Default)]
 struct Report {
+    begun: Instant,
     lines: Vec<String>,
     failed: Vec<&'static str>,
 }
@@ -246,13 +267,13 @@ impl Report {
     fn step(&mut self, (name, _): &Step, is_all: bool) -> bool {
         eprintln!("== {name}");
         let start = Instant::now();
-        let outcome = in_own_process(name, is_all, None);
+        let outcome = in_own_process(name, is_all, None, self.begun);
         self.note(name, start.elapsed(), outcome)
     }
 
     /// Runs steps [`AT_A_TIME`], in their order.
     fn beside(&mut self, steps: &[Step], is_all: bool) {
-        let (next, screen) = (Mutex::new(steps.iter()), Mutex::new(()));
+        let (next, screen, begun) = (Mutex::new(steps.iter()), Mutex::new(()), self.begun);
         let report = Mutex::new(self);
         let take = || next.lock().ok().and_then(|mut steps| steps.next());
         std::thread::scope(|scope| {
@@ -260,7 +281,7 @@ impl Report {
                 scope.spawn(|| {
                     while let Some((name, _)) = take() {
                         let start = Instant::now();
-                        let outcome = in_own_process(name, is_all, Some(&screen));
+                        let outcome = in_own_process(name, is_all, Some(&screen), begun);
                         if let Ok(mut report) = report.lock() {
                             report.note(name, start.elapsed(), outcome);
                         }
