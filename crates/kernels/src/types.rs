@@ -73,6 +73,38 @@ pub(crate) const NUMBERS: &[DType] = &[
     DType::Complex128,
 ];
 
+/// What may be moved without being looked at, in the order in which TensorFlow's kernels that do so are registered: numbers
+/// and bool ([`COMMON`]), strings and handles ([`WITH_HANDLES`]), quantized integers.
+pub(crate) const MOVED: &[DType] = &[
+    DType::Float,
+    DType::Double,
+    DType::Half,
+    DType::BFloat16,
+    DType::Int8,
+    DType::Int16,
+    DType::Int32,
+    DType::Int64,
+    DType::UInt8,
+    DType::UInt16,
+    DType::UInt32,
+    DType::UInt64,
+    DType::Bool,
+    DType::Complex64,
+    DType::Complex128,
+    DType::String,
+    DType::Resource,
+    DType::Variant,
+    DType::QInt8,
+    DType::QUInt8,
+    DType::QInt32,
+];
+
+/// The numbers and bool of [`MOVED`].
+pub(crate) const COMMON: &[DType] = MOVED.split_at(15).0;
+
+/// Those, strings, handles and variants.
+pub(crate) const WITH_HANDLES: &[DType] = MOVED.split_at(18).0;
+
 /// Runs `$body` with `$T` standing for the Rust type of `$dtype`, or returns INTERNAL for a type
 /// not in the list (which a registration's type list should have kept away).
 ///

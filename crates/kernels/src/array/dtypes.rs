@@ -2,24 +2,7 @@
 
 use downpour_tensor::DType;
 
-/// Numbers and bool.
-pub(crate) const COMMON: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-];
+pub(crate) use crate::types::COMMON;
 
 /// Real numbers.
 const REALS: &[DType] = COMMON.split_at(12).0;

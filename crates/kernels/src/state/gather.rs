@@ -2,47 +2,20 @@
 
 use super::resource_variable::snapshot;
 use crate::array::{BadIndices, gather_rows, gather_slices, position};
-use crate::types::INDEX;
+use crate::types::{INDEX, MOVED, WITH_HANDLES};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
 use downpour_tensor::{DType, Tensor};
 
-const GATHERED: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-    DType::Resource,
-    DType::Variant,
-    DType::QInt8,
-    DType::QUInt8,
-    DType::QInt32,
-];
-
-/// `GATHERED` without the quantised types.
-const GATHERED_ND: &[DType] = GATHERED.split_at(GATHERED.len() - 3).0;
-
 pub(super) fn register(r: &mut Registry) {
     r.add_typed(
         "ResourceGather",
-        &[("dtype", GATHERED), ("Tindices", INDEX)],
+        &[("dtype", MOVED), ("Tindices", INDEX)],
         gather,
     );
     r.add_typed(
         "ResourceGatherNd",
-        &[("dtype", GATHERED_ND), ("Tindices", INDEX)],
+        &[("dtype", WITH_HANDLES), ("Tindices", INDEX)],
         gather_nd,
     );
 }

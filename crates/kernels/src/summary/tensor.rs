@@ -1,36 +1,20 @@
 //! `TensorSummary` and `TensorSummaryV2`.
 
 use super::scalar;
+use crate::types::WITH_HANDLES;
 use bytes::Bytes;
 use downpour_formats::summary::{SummaryContent, SummaryValue, encode_summary};
 use downpour_graph::Result;
 use downpour_runtime::{Built, OpContext, Registry};
-use downpour_tensor::{DType, Tensor};
-
-const TYPES: &[DType] = &[
-    DType::Float,
-    DType::Double,
-    DType::Half,
-    DType::BFloat16,
-    DType::Int8,
-    DType::Int16,
-    DType::Int32,
-    DType::Int64,
-    DType::UInt8,
-    DType::UInt16,
-    DType::UInt32,
-    DType::UInt64,
-    DType::Bool,
-    DType::Complex64,
-    DType::Complex128,
-    DType::String,
-    DType::Resource,
-    DType::Variant,
-];
+use downpour_tensor::Tensor;
 
 pub(super) fn register(r: &mut Registry) {
-    r.add_typed("TensorSummary", &[("T", TYPES)], |_| Built::cheap(by_node));
-    r.add_typed("TensorSummaryV2", &[("T", TYPES)], |_| Built::cheap(by_tag));
+    r.add_typed("TensorSummary", &[("T", WITH_HANDLES)], |_| {
+        Built::cheap(by_node)
+    });
+    r.add_typed("TensorSummaryV2", &[("T", WITH_HANDLES)], |_| {
+        Built::cheap(by_tag)
+    });
 }
 
 /// The old form carries the node's name; its other attributes are for readers of the graph.
