@@ -39,11 +39,15 @@ pub fn release_code_pages() {
 #[cfg(not(all(target_os = "linux", not(miri))))]
 pub fn release_code_pages() {}
 
-#[cfg(all(test, target_os = "linux"))]
+#[cfg(test)]
 mod tests {
     use super::*;
 
     /// Kilobytes of the program's executable mappings that are resident.
+    #[expect(
+        clippy::disallowed_methods,
+        reason = "only the system knows what is mapped"
+    )]
     fn resident() -> u64 {
         let maps = std::fs::read_to_string("/proc/self/smaps").unwrap();
         let program = std::env::current_exe().unwrap();
