@@ -22,7 +22,7 @@ pub(crate) struct Mnist {
     backup_workers: u32,
 
     /// Where the chief is elected: etcd://HOST:PORT[,…]/JOB, zk://HOST:PORT[,…]/JOB or file:///DIR
-    #[arg(long, value_name = "URL", conflicts_with = "sync")]
+    #[arg(long, value_name = "URL")]
     coordinator: Option<CoordinatorUrl>,
 
     /// What is trained

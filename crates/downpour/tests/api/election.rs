@@ -191,12 +191,6 @@ fn a_program_elects_its_chief_if_it_has_a_place_for_it() {
     };
     let error = program::run(&Count, &nowhere).unwrap_err().to_string();
     assert!(error.contains("needs a directory"), "{error}");
-    let sync = program::Options {
-        sync: true,
-        ..options
-    };
-    let error = program::run(&Count, &sync).unwrap_err().to_string();
-    assert!(error.contains("cannot be elected"), "{error}");
 }
 
 #[test]
@@ -223,10 +217,4 @@ fn a_program_elects_its_chief_in_a_service_and_names_one_that_is_not_there() {
     };
     let error = program::run(&Count, &lost).unwrap_err().to_string();
     assert!(error.contains("/proc/none/service"), "{error}");
-    let sync = program::Options {
-        sync: true,
-        ..options
-    };
-    let error = program::run(&Count, &sync).unwrap_err().to_string();
-    assert!(error.contains("cannot be elected"), "{error}");
 }

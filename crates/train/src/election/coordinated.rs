@@ -1,9 +1,10 @@
 //! An election that a coordination service holds: etcd, ZooKeeper, or a folder. The rules are those
 //! of `downpour-coordination`; here they only become an [`Election`].
 
-use super::Election;
+use super::{Election, Fence};
 use downpour_build::{Result, Status};
 use downpour_coordination::{Coordinator, Member, Office, open};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Elects by a lease in a coordination service.
@@ -49,6 +50,14 @@ impl CoordinatedElection {
 impl Election for CoordinatedElection {
     fn is_chief(&mut self) -> bool {
         self.0.office().epoch().is_some()
+    }
+
+    fn epoch(&mut self) -> Option<u64> {
+        self.0.office().epoch()
+    }
+
+    fn fence(&self) -> Option<Arc<dyn Fence>> {
+        Some(Arc::new(self.0.office().clone()))
     }
 
     fn resign(&mut self) {
