@@ -41,6 +41,17 @@ impl CoordinatedElection {
         )))
     }
 
+    /// Sees that the service answers, before a job begins that needs it.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` as of [`Self::join`], within seconds.
+    pub fn check(service: &Coordinator) -> Result<()> {
+        let opened = open(service, Duration::from_secs(1));
+        opened
+            .map(drop)
+            .map_err(|e| Status::unavailable(e.to_string()))
+    }
+
     /// Whether this worker is the chief, to be asked and waited for from anywhere.
     pub fn office(&self) -> &Office {
         self.0.office()
