@@ -30,8 +30,10 @@ fn a_killed_chief_of_synchronous_training_is_replaced_and_comes_back_as_a_worker
         for worker in (0..3).filter(|worker| *worker != chief) {
             tasks.trained(worker, elected, 10);
         }
-        let all = tasks.steps(next, killed - 5.0);
-        let pauses = all.windows(2).map(|pair| pair[1].0 - pair[0].0);
+        // From the last step before to the first after, and between those that follow.
+        let all = tasks.steps(next, 0.0);
+        let pauses = all.windows(2).filter(|pair| pair[1].0 >= killed);
+        let pauses = pauses.map(|pair| pair[1].0 - pair[0].0);
         println!(
             "takeover: worker {next} after {chief}; elected after {:.2} s, longest pause {:.2} s",
             elected - killed,

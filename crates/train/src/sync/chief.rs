@@ -296,15 +296,15 @@ impl Gathering {
         }
         let outcome = self.waker.during(|| step.fetch(&self.outcome))?;
         let outcome = counts(&outcome)?;
-        let now = Instant::now();
         if let [made] = outcome[..] {
+            let now = Instant::now();
             for &worker in workers {
                 self.members.arrived(worker, made, now);
             }
             return Ok(Some(made));
         }
         let (workers, steps) = outcome.split_at(outcome.len() / 2);
-        self.arrived(workers, steps, now);
+        self.arrived(workers, steps)?;
         Ok(None)
     }
 
@@ -317,17 +317,26 @@ impl Gathering {
             Err(e) if e.code == Code::DeadlineExceeded => return Ok(()),
             Err(e) => return Err(e),
         };
-        self.arrived(&counts(&workers)?, &counts(&steps)?, Instant::now());
-        Ok(())
+        self.arrived(&counts(&workers)?, &counts(&steps)?)
     }
 
     /// Notes whose gradients have come. A wake-up is nobody's.
-    fn arrived(&mut self, workers: &[i64], steps: &[i64], now: Instant) {
+    fn arrived(&mut self, workers: &[i64], steps: &[i64]) -> Result<()> {
+        let (before, now) = (self.members.present(), Instant::now());
         for (worker, step) in workers.iter().zip(steps) {
             if let Ok(worker) = usize::try_from(*worker) {
                 self.members.arrived(worker, *step, now);
             }
         }
+        self.welcome(&before)
+    }
+
+    /// Gives tokens to those who take part and did not before. Their gradients may be of a step that was made without
+    /// them: they would wait for a token in vain, and all others for them.
+    fn welcome(&self, before: &[usize]) -> Result<()> {
+        let mut joined = self.members.present();
+        joined.retain(|worker| !before.contains(worker));
+        self.give(self.members.step(), &joined)
     }
 
     /// Looks who beats, and says who is waited for.
@@ -335,8 +344,9 @@ impl Gathering {
         self.looked = Instant::now();
         let (beats, left) = (&self.parts.beats, &self.parts.left);
         let [beats, left] = self.session.step().fetch_all([beats, left])?;
-        let now = Instant::now();
+        let (before, now) = (self.members.present(), Instant::now());
         self.members.heard(&counts(&beats)?, &counts(&left)?, now);
+        self.welcome(&before)?;
         self.drop_who_is_gone();
         let missing = self.members.missing(now);
         // If it was only word of their gradients that was lost, they wait for this in vain.

@@ -15,6 +15,8 @@
 //! where the last one was. What it needs to know lies on the servers, beside the model.
 
 mod chief;
+#[cfg(test)]
+mod exhaustive_tests;
 mod lead;
 mod members;
 mod missing;
@@ -367,7 +369,8 @@ impl Hook for SyncHook {
         };
         match integer(context.value(position)?)? {
             END => context.request_stop(),
-            step => self.local_step = step,
+            // One that was left for this worker before it was started again is older.
+            step => self.local_step = self.local_step.max(step),
         }
         Ok(())
     }
