@@ -12,7 +12,10 @@
 //!
 //! At most one member holds the office at a time: the chief counts its lease from when it sent a
 //! renewal, others theirs from when they saw it, which is later. Clocks need not agree, only run at
-//! the same rate within the margin. What a paused chief still has in flight carries an older epoch.
+//! the same rate within the margin.
+//!
+//! A chief commits a checkpoint by a renewal that names it. Every record after it carries the name on. So
+//! what a chief commits is there before the next epoch begins, or never: its swap finds another version.
 
 use crate::record::{Record, Version};
 use std::time::Duration;
@@ -59,6 +62,8 @@ pub struct Candidate {
     next: Duration,
     /// Makes records of one holder differ.
     beat: u64,
+    /// What the next renewal commits.
+    to_commit: Option<String>,
     is_leaving: bool,
     has_left: bool,
 }
@@ -74,6 +79,7 @@ impl Candidate {
             asked: None,
             next: Duration::ZERO,
             beat: 0,
+            to_commit: None,
             is_leaving: false,
             has_left: false,
         }
@@ -97,11 +103,32 @@ impl Candidate {
         (!record.holder.is_empty()).then_some((record.holder.as_str(), record.epoch))
     }
 
+    /// What was committed last, as far as this member has seen.
+    pub fn checkpoint(&self) -> Option<&str> {
+        let (_, record, _) = self.seen.as_ref()?;
+        Some(record.checkpoint.as_str())
+    }
+
+    /// Commits a checkpoint if the office is held in this epoch; whether it is. It is committed once
+    /// [`Self::checkpoint`] says so, and never if the office ends before.
+    pub fn commit(&mut self, epoch: u64, checkpoint: &str, now: Duration) -> bool {
+        let is_chief = self.epoch(now) == Some(epoch);
+        if is_chief {
+            self.to_commit = Some(checkpoint.to_owned());
+            self.next = now;
+        }
+        is_chief
+    }
+
+    fn lose_office(&mut self) {
+        (self.office, self.to_commit) = (None, None);
+    }
+
     /// Gives the office up: at once here, and in the register as soon as it answers.
     pub fn resign(&mut self, now: Duration) {
         self.is_leaving = true;
         self.has_left = self.epoch(now).is_none() && self.asked.is_none();
-        self.office = None;
+        self.lose_office();
         self.next = now;
     }
 
@@ -118,7 +145,7 @@ impl Candidate {
     /// What to ask of the register now. Nothing while a request is under way.
     pub fn poll(&mut self, now: Duration) -> Option<Request> {
         if self.office.is_some_and(|(_, until)| now >= until) {
-            self.office = None;
+            self.lose_office();
         }
         if self.asked.is_some() || self.has_left || now < self.next {
             return None;
@@ -135,7 +162,10 @@ impl Candidate {
         let is_own = record.holder == self.name;
         if self.is_leaving {
             return match is_own {
-                true => Request::Swap(*version, Record::vacant(record.epoch)),
+                true => {
+                    let vacant = Record::vacant(record.epoch);
+                    Request::Swap(*version, vacant.with_checkpoint(&record.checkpoint))
+                }
                 false => Request::Read,
             };
         }
@@ -148,8 +178,10 @@ impl Candidate {
             (false, false) => return Request::Read,
         };
         let version = *version;
+        let checkpoint = self.to_commit.as_ref().unwrap_or(&record.checkpoint);
+        let new = Record::of(&self.name, epoch, self.beat + 1).with_checkpoint(checkpoint);
         self.beat += 1;
-        Request::Swap(version, Record::of(&self.name, epoch, self.beat))
+        Request::Swap(version, new)
     }
 
     /// Takes the reply to the request under way.
@@ -163,7 +195,14 @@ impl Candidate {
             (Reply::Swapped(version), Request::Swap(_, record)) => {
                 if record.holder == self.name && !self.is_leaving {
                     self.office = Some((record.epoch, sent + self.lease));
-                    self.next = sent + self.lease / BEATS;
+                    if self.to_commit.as_ref() == Some(&record.checkpoint) {
+                        self.to_commit = None;
+                    }
+                    // What is to be committed since then need not wait for the next renewal.
+                    self.next = match self.to_commit {
+                        Some(_) => now,
+                        None => sent + self.lease / BEATS,
+                    };
                 }
                 self.has_left = record.holder.is_empty() && self.is_leaving;
                 self.seen = Some((version, record, now));
@@ -189,7 +228,7 @@ impl Candidate {
             .office
             .is_some_and(|(epoch, _)| !is_own || record.epoch != epoch)
         {
-            self.office = None;
+            self.lose_office();
         }
         self.has_left = self.is_leaving && !is_own;
         let wants_now = (is_own && self.office.is_some())

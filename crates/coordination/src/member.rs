@@ -42,12 +42,18 @@ pub struct Office(Arc<Shared>);
 struct Shared {
     state: Mutex<State>,
     changed: Condvar,
+    /// Held by who commits: one at a time.
+    committing: Mutex<()>,
 }
 
 #[derive(Default)]
 struct State {
     /// The epoch that is held, and until when.
     held: Option<(u64, Instant)>,
+    /// What was committed last, as far as is known.
+    checkpoint: Option<String>,
+    /// What is to be committed, and in which epoch.
+    to_commit: Option<(u64, String)>,
     resign: bool,
     end: bool,
 }
@@ -56,6 +62,32 @@ impl Office {
     /// The epoch in which the member is chief now.
     pub fn epoch(&self) -> Option<u64> {
         self.0.state.lock().epoch()
+    }
+
+    /// What was committed last, by this chief or one before: the register's own word, as of when this
+    /// member last asked. `None` until it has.
+    pub fn checkpoint(&self) -> Option<String> {
+        self.0.state.lock().checkpoint.clone()
+    }
+
+    /// Commits a checkpoint in an epoch that is held; whether it was. Once another is chief, or the
+    /// office has ended, it is not, and will not be unless the register has it already.
+    pub fn commit(&self, epoch: u64, checkpoint: &str) -> bool {
+        let _only = self.0.committing.lock();
+        let mut state = self.0.state.lock();
+        state.to_commit = Some((epoch, checkpoint.to_owned()));
+        self.0.changed.notify_all();
+        loop {
+            let is_known = state.checkpoint.as_deref() == Some(checkpoint);
+            let (true, Some((_, until))) = (state.epoch() == Some(epoch), state.held) else {
+                // The last reply may have been that it is.
+                return is_known;
+            };
+            if is_known {
+                return true;
+            }
+            self.0.changed.wait_until(&mut state, until);
+        }
     }
 
     /// Waits until the epoch is as wanted, at most so long; what it is then.
@@ -94,6 +126,7 @@ impl Member {
         let office = Office(Arc::new(Shared {
             state: Mutex::default(),
             changed: Condvar::new(),
+            committing: Mutex::default(),
         }));
         let candidate = Candidate::new(name, lease);
         let shared = office.0.clone();
@@ -153,6 +186,9 @@ fn take_part(register: &dyn Register, mut candidate: Candidate, shared: &Shared)
             if state.end || candidate.has_left() {
                 return;
             }
+            if let Some((epoch, checkpoint)) = state.to_commit.take() {
+                candidate.commit(epoch, &checkpoint, now);
+            }
             if now < candidate.next() {
                 let wake = begin + candidate.next();
                 shared.changed.wait_until(&mut state, wake);
@@ -179,6 +215,9 @@ fn take_part(register: &dyn Register, mut candidate: Candidate, shared: &Shared)
             info!(?after, chief = ?candidate.chief(), "the office of chief");
         }
         let mut state = shared.state.lock();
+        if let Some(checkpoint) = candidate.checkpoint() {
+            state.checkpoint = Some(checkpoint.to_owned());
+        }
         // Who resigned meanwhile is chief no more, whatever the register said.
         state.held = match (after, candidate.until()) {
             (Some(epoch), Some(until)) if !state.resign && !state.end && !is_leaving => {

@@ -27,7 +27,7 @@ fn a_register_changes_only_from_the_version_that_was_named() {
 
 #[test]
 fn one_chief_at_a_time_through_kills_cuts_and_loss_of_the_service() {
-    common::elections(&service(), open, 25);
+    common::elections(&service(), open, 50);
 }
 
 #[test]

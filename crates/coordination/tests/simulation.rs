@@ -66,6 +66,7 @@ struct Seen {
     takeovers: usize,
     fenced: usize,
     writes: usize,
+    commits: usize,
 }
 
 /// Runs one election.
@@ -106,6 +107,15 @@ fn simulate(seed: u64) -> Result<Seen, String> {
                     let reply = match request {
                         Request::Read => Reply::Holds(Version(*version), record.clone()),
                         Request::Swap(expected, new) if expected == Version(*version) => {
+                            if new.checkpoint != record.checkpoint {
+                                let owner = (new.epoch, &new.holder);
+                                if owner != (record.epoch, &record.holder) {
+                                    return Err(format!(
+                                        "at {now}: {new:?} commits after {record:?}"
+                                    ));
+                                }
+                                seen.commits += 1;
+                            }
                             *version += 1;
                             *record = new;
                             Reply::Swapped(Version(*version))
@@ -167,6 +177,10 @@ fn simulate(seed: u64) -> Result<Seen, String> {
                 if *first != holder {
                     return Err(format!("at {now}: {first} and {holder} held epoch {epoch}"));
                 }
+                if now >= member.paused_until && random.once_in(500) {
+                    let checkpoint = format!("{epoch} {now}");
+                    member.candidate.commit(epoch, &checkpoint, clock);
+                }
                 if now >= member.paused_until && random.once_in(50) {
                     order += 1;
                     // Longer under way than a lease, some of them.
@@ -224,7 +238,7 @@ fn one_chief_at_a_time_and_one_soon_after_all_is_well() {
         Some(seed) => seed..seed + 1,
         None => 0..number("DOWNPOUR_SIM_SEEDS").unwrap_or(1000),
     };
-    let (mut takeovers, mut fenced, mut writes) = (0, 0, 0);
+    let (mut takeovers, mut fenced, mut writes, mut commits) = (0, 0, 0, 0);
     let count = seeds.end - seeds.start;
     for seed in seeds {
         let seen = simulate(seed).unwrap_or_else(|rule| {
@@ -233,10 +247,12 @@ fn one_chief_at_a_time_and_one_soon_after_all_is_well() {
         takeovers += seen.takeovers;
         fenced += seen.fenced;
         writes += seen.writes;
+        commits += seen.commits;
     }
     // The faults did what they are for.
     if count >= 100 {
         assert!(takeovers as u64 > 3 * count, "{takeovers} takeovers");
+        assert!(commits as u64 > 3 * count, "{commits} commits");
         assert!(
             fenced > 0 && fenced < writes / 2,
             "{fenced} of {writes} fenced"

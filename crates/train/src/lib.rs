@@ -31,7 +31,9 @@ pub use average::ExponentialMovingAverage;
 pub use coordinator::Coordinator;
 pub use downpour::{DownpourHook, DownpourSgd, DownpourTraining, Replica, ShardBatches, Taken};
 pub use downpour_coordination::Coordinator as CoordinatorUrl;
-pub use election::{Appointed, CoordinatedElection, Election, LeaseElection};
+pub use election::{
+    Appointed, CoordinatedElection, Election, Fence, LeaseElection, SharedElection,
+};
 pub use events::Events;
 pub use hyperparameters::Hyperparameter;
 pub use meta::{Imported, MetaGraph};

@@ -2,12 +2,15 @@
 //!
 //! Every task writes the variables it holds, all at once; joining the parts' indexes under the
 //! checkpoint's name is what makes it exist. TensorFlow reads what this writes, and the reverse.
+//! An elected chief's is committed where it is elected (`Fence`) before the `checkpoint` file names it.
 
+use crate::election::{Fence, gives_way, name_in_epoch};
 use crate::meta::MetaGraph;
 use downpour_build::{
-    AttrList, AttrValue, DType, Graph, Operation, Output, Result, Status, Tensor, Variable,
+    AttrList, AttrValue, Code, DType, Graph, Operation, Output, Result, Status, Tensor, Variable,
 };
 use downpour_client::Session;
+use downpour_formats::bundle::BundleReader;
 use downpour_formats::checkpoint_state::{CheckpointState, latest_complete};
 use downpour_formats::meta_graph::SaverDef;
 use downpour_formats::storage::{dirname, join};
@@ -54,6 +57,7 @@ pub struct Saver {
     keep: usize,
     keep_every: Option<Duration>,
     storage: Arc<dyn Storage>,
+    fence: Option<Arc<dyn Fence>>,
     kept: Mutex<Kept>,
     /// Whether the graph is written beside checkpoints, and how it was when it had so many nodes.
     writes_meta: bool,
@@ -131,6 +135,7 @@ impl Saver {
             keep_every: (hours > 0.0 && hours < NEVER_HOURS)
                 .then(|| Duration::from_secs_f64(hours * 3600.0)),
             storage: Arc::new(Files::new()),
+            fence: None,
             kept: Mutex::default(),
             writes_meta: true,
             meta: Mutex::default(),
@@ -175,18 +180,65 @@ impl Saver {
         Saver::builder(graph).build()
     }
 
+    /// Lets an election say whether this worker's checkpoints count.
+    pub(crate) fn fenced(mut self, fence: Option<Arc<dyn Fence>>) -> Saver {
+        self.fence = fence;
+        self
+    }
+
     /// Writes a checkpoint `prefix-step` and lists it in its directory; its name.
+    ///
+    /// # Errors
+    /// `FAILED_PRECONDITION` if the chief is elected and another worker is the chief now.
     pub fn save(&self, session: &Session, prefix: &str, step: Option<i64>) -> Result<String> {
-        let path = match step {
-            Some(step) => format!("{prefix}-{step}"),
-            None => prefix.to_owned(),
+        let saved = self.save_as_chief(session, prefix, step)?;
+        saved.ok_or_else(|| {
+            Status::failed_precondition(format!(
+                "no checkpoint was saved to {prefix}: another worker is the chief"
+            ))
+        })
+    }
+
+    /// As [`Self::save`]; `None` if this worker is no longer the elected chief. What it wrote is not restored then.
+    pub(crate) fn save_as_chief(
+        &self,
+        session: &Session,
+        prefix: &str,
+        step: Option<i64>,
+    ) -> Result<Option<String>> {
+        let not_chief = |at: &str| {
+            warn!(
+                prefix,
+                "another worker is the chief {at}: the checkpoint is not committed"
+            );
+            Ok(None)
         };
+        let mut path = prefix.to_owned();
+        let epoch = match &self.fence {
+            None => None,
+            Some(fence) => match fence.epoch() {
+                None => return not_chief("already"),
+                Some(epoch) => {
+                    path = name_in_epoch(&path, epoch);
+                    Some((fence, epoch))
+                }
+            },
+        };
+        if let Some(step) = step {
+            path = format!("{path}-{step}");
+        }
         let dir = dirname(&path).to_owned();
         make_dirs(&*self.storage, &dir)?;
         let run = session.step().feed(&self.filename, path.as_str());
         run.fetch(&self.saved)?;
         if self.writes_meta {
             self.write_meta(session, &path);
+        }
+        let name = path.rsplit('/').next().unwrap_or(&path);
+        if let Some((fence, epoch)) = epoch
+            && !fence.commit(epoch, name)
+        {
+            return not_chief("now");
         }
         let now = seconds(SystemTime::now());
         let mut kept = self.kept.lock();
@@ -199,7 +251,7 @@ impl Saver {
             self.delete(&old);
         }
         info!(path, "checkpoint written");
-        Ok(path)
+        Ok(Some(path))
     }
 
     /// Gives the variables the values of a checkpoint.
@@ -215,12 +267,45 @@ impl Saver {
         for (path, why) in &latest.skipped {
             warn!(path, %why, "checkpoint passed over");
         }
-        let Some(path) = latest.prefix else {
+        let committed = match gives_way(latest.prefix.as_deref()) {
+            true => self.committed(dir)?,
+            false => None,
+        };
+        let Some(path) = committed.or(latest.prefix) else {
             return Ok(None);
         };
         self.restore(session, &path)?;
         self.recover(dir)?;
         Ok(Some(path))
+    }
+
+    /// What an elected chief committed last, if it is in this directory and whole.
+    fn committed(&self, dir: &str) -> Result<Option<String>> {
+        let Some(name) = self.fence.as_ref().and_then(|fence| fence.committed()) else {
+            return Ok(None);
+        };
+        let path = join(dir, &name);
+        let opened = BundleReader::open(&*self.storage, &path);
+        match opened.and_then(|checkpoint| checkpoint.verify()) {
+            Ok(()) => Ok(Some(path)),
+            // Removed by hand, or of a job in another directory.
+            Err(why) if matches!(why.code, Code::NotFound | Code::DataLoss) => {
+                warn!(path, %why, "the committed checkpoint is passed over");
+                Ok(None)
+            }
+            Err(why) => Err(why),
+        }
+    }
+
+    /// A new chief learns which checkpoints there are to keep or delete.
+    pub(crate) fn take_over(&self, prefix: &str) {
+        if self.fence.is_none() {
+            return;
+        }
+        self.kept.lock().paths.clear();
+        if let Err(why) = self.recover(dirname(prefix)) {
+            warn!(prefix, %why, "the list of checkpoints was not read: older ones stay");
+        }
     }
 
     /// Counts the checkpoints that an earlier run listed among those to keep or delete.
@@ -362,6 +447,7 @@ impl SaverBuilder {
             keep: self.keep,
             keep_every: self.keep_every,
             storage: Arc::new(Files::new()),
+            fence: None,
             kept: Mutex::default(),
             writes_meta: self.writes_meta,
             meta: Mutex::default(),
@@ -501,7 +587,7 @@ pub fn latest_checkpoint(dir: &str) -> Result<Option<String>> {
 /// ```
 pub fn read_checkpoint(path: &str, name: &str) -> Result<Tensor> {
     let storage = Files::new();
-    let reader = downpour_formats::bundle::BundleReader::open(&storage, path)?;
+    let reader = BundleReader::open(&storage, path)?;
     reader.read(name)
 }
 
@@ -512,7 +598,7 @@ pub(crate) fn make_dirs(storage: &dyn Storage, dir: &str) -> Result<()> {
     }
     make_dirs(storage, dirname(dir))?;
     match storage.create_dir(dir) {
-        Err(e) if e.code != downpour_build::Code::AlreadyExists => Err(e),
+        Err(e) if e.code != Code::AlreadyExists => Err(e),
         _ => Ok(()),
     }
 }

@@ -102,7 +102,9 @@ impl Services {
             if *saved == Some(now) {
                 return Ok(());
             }
-            let path = saver.save(&session, &prefix, Some(now))?;
+            let Some(path) = saver.save_as_chief(&session, &prefix, Some(now))? else {
+                return Ok(());
+            };
             *saved = Some(now);
             events.checkpoint(now, &path)
         }

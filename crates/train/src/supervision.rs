@@ -207,7 +207,10 @@ impl Supervision {
         // Whoever may become the chief must be able to save.
         let may_save = self.election.may_change() || self.election.is_chief();
         let saver = match &self.dir {
-            Some(_) if may_save => Some(Arc::new(self.saver.build()?)),
+            Some(_) if may_save => {
+                let saver = self.saver.build()?;
+                Some(Arc::new(saver.fenced(self.election.fence())))
+            }
             _ => None,
         };
         if let (Some(dir), Some(saver)) = (&self.dir, &saver) {

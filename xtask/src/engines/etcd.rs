@@ -10,7 +10,7 @@ pub(super) const ENGINE: Engine = Engine {
     name: "etcd",
     install: |home| install::debian("etcd-server", home, "usr/bin/etcd").map(|_| ()),
     start,
-    tests: &[&["etcd"]],
+    tests: &[&["etcd"], &["elections", "--", "etcd"]],
 };
 
 fn start(home: &Path, data: &Path) -> Result<Service> {

@@ -17,7 +17,7 @@ pub(super) const ENGINE: Engine = Engine {
     name: "zookeeper",
     install: |home| install::maven(ARTIFACTS, home).map(|_| ()),
     start,
-    tests: &[&["zookeeper"]],
+    tests: &[&["zookeeper"], &["elections", "--", "zookeeper"]],
 };
 
 fn start(home: &Path, data: &Path) -> Result<Service> {

@@ -3,9 +3,9 @@
 use super::flags::Flags;
 use super::model::Kind;
 use super::{Show, worker_command};
-use anyhow::{Result, bail};
+use anyhow::{Result, anyhow, bail};
 use clap::Args;
-use downpour::train::CoordinatorUrl;
+use downpour::train::{CoordinatedElection, CoordinatorUrl};
 
 /// Flags of `downpour demo mnist`.
 #[derive(Args)]
@@ -22,7 +22,7 @@ pub(crate) struct Mnist {
     backup_workers: u32,
 
     /// Where the chief is elected: etcd://HOST:PORT[,…]/JOB, zk://HOST:PORT[,…]/JOB or file:///DIR
-    #[arg(long, value_name = "URL", conflicts_with = "sync")]
+    #[arg(long, value_name = "URL")]
     coordinator: Option<CoordinatorUrl>,
 
     /// What is trained
@@ -39,6 +39,9 @@ impl Mnist {
                 "--backup-workers {} leaves nobody to wait for; there are {workers} workers",
                 self.backup_workers,
             );
+        }
+        if let Some(service) = &self.coordinator {
+            CoordinatedElection::check(service).map_err(|e| anyhow!("{}", e.message))?;
         }
         let how = match (self.sync, self.backup_workers) {
             (false, _) => "asynchronous".to_owned(),

@@ -15,7 +15,7 @@ use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use conduct::{conduct, origin, setup};
 use console::{Console, When};
-use downpour::train::CoordinatorUrl;
+use downpour::train::{CoordinatedElection, CoordinatorUrl};
 use downpour_launch::{DoneWhen, JobSpec, Launcher, MAX_TEXT, On, TaskName};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -207,6 +207,10 @@ impl Run {
         }
         if let Some(dir) = &spec.dir {
             crate::storage::check(dir)?;
+        }
+        // Elsewhere the service may have another way.
+        if let Some(service) = self.coordinator.as_ref().filter(|_| spec.on == On::Local) {
+            CoordinatedElection::check(service).map_err(|e| anyhow::anyhow!("{}", e.message))?;
         }
         if self.print_compose {
             let _ = write!(std::io::stdout(), "{}", downpour_launch::compose(&spec)?);

@@ -17,7 +17,7 @@ use downpour_client::{SessionOptions, Target};
 use downpour_train::hooks::{Hook, StopAtStep};
 use downpour_train::{
     CoordinatedElection, CoordinatorUrl, Every, LeaseElection, Minimize, MissingWorkers,
-    MonitoredSession, Optimizer, Supervision, SyncReplicas, SyncTraining,
+    MonitoredSession, Optimizer, SharedElection, Supervision, SyncReplicas, SyncTraining,
 };
 use std::cell::RefCell;
 use std::collections::BTreeMap;
@@ -537,20 +537,15 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
     if let Some(dir) = &options.dir {
         supervision = supervision.checkpoints(dir, options.save);
     }
-    match (&options.coordinator, options.elect) {
-        (Some(service), lease) => {
-            refuse_sync(options)?;
-            let lease = lease.unwrap_or(COORDINATED_LEASE);
-            let election = CoordinatedElection::join(service, &device, lease)?;
-            supervision = supervision.election(election);
-        }
-        (None, Some(lease)) => {
-            supervision = supervision.election(candidate(options, &device, lease)?);
-        }
-        (None, None) => {}
+    let election = election(options, &device)?;
+    if let Some(election) = &election {
+        supervision = supervision.election(election.clone());
     }
     if let Some(training) = &*worker.training.borrow() {
-        supervision = supervision.hook(training.hook(place.is_chief));
+        supervision = supervision.hook(match &election {
+            Some(election) => training.elected_hook(election),
+            None => training.hook(place.is_chief),
+        });
     }
     for hook in program.hooks(&model, &worker) {
         supervision = supervision.boxed_hook(hook);
@@ -580,24 +575,24 @@ fn work<P: Program>(program: &P, options: &Options, place: &Place<'_>) -> Result
     Ok(report)
 }
 
-/// This worker's part in the election of a chief.
-fn candidate(options: &Options, device: &str, lease: Duration) -> Result<LeaseElection> {
-    let Some(dir) = &options.dir else {
-        return Err(Status::invalid_argument(
-            "an election needs a directory that all workers see: --dir",
-        ));
+/// This worker's part in the election of a chief, if there is one.
+fn election(options: &Options, device: &str) -> Result<Option<SharedElection>> {
+    let election = match (&options.coordinator, options.elect, &options.dir) {
+        (Some(service), lease, _) => {
+            let lease = lease.unwrap_or(COORDINATED_LEASE);
+            SharedElection::new(CoordinatedElection::join(service, device, lease)?)
+        }
+        (None, Some(lease), Some(dir)) => {
+            SharedElection::new(LeaseElection::new(dir, device, lease))
+        }
+        (None, Some(_), None) => {
+            return Err(Status::invalid_argument(
+                "an election needs a directory that all workers see: --dir",
+            ));
+        }
+        (None, None, _) => return Ok(None),
     };
-    refuse_sync(options)?;
-    Ok(LeaseElection::new(dir, device, lease))
-}
-
-fn refuse_sync(options: &Options) -> Result<()> {
-    match options.sync {
-        true => Err(Status::invalid_argument(
-            "synchronous training has an appointed chief: it cannot be elected",
-        )),
-        false => Ok(()),
-    }
+    Ok(Some(election))
 }
 
 /// Variables on the parameter servers by their size, or on the chief if there are none; all else on

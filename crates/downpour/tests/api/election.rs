@@ -3,10 +3,12 @@
 use downpour::program::{self, Program};
 use downpour::train::hooks::{SaveListener, StopAtStep};
 use downpour::train::{
-    Every, LeaseElection, MonitoredSession, Supervision, global_step, latest_checkpoint,
-    read_checkpoint,
+    CoordinatedElection, Election, Every, Fence, LeaseElection, MonitoredSession, Supervision,
+    global_step, latest_checkpoint, read_checkpoint,
 };
 use downpour::{Graph, Init, LocalCluster, Operation, Result, Session, SessionOptions};
+use downpour_coordination::{Folder, Member, Office, Record, Register, Version};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Barrier, Mutex};
 use std::time::Duration;
 
@@ -41,6 +43,23 @@ impl Worker {
         lease: Duration,
         saves: &Saves,
     ) -> Worker {
+        let own = format!("/job:worker/task:{task}");
+        Worker::by(
+            LeaseElection::new(dir, &own, lease),
+            cluster,
+            task,
+            dir,
+            saves,
+        )
+    }
+
+    fn by(
+        election: impl Election + 'static,
+        cluster: &LocalCluster,
+        task: usize,
+        dir: &str,
+        saves: &Saves,
+    ) -> Worker {
         let g = Graph::new();
         let train = g.with_device("/job:ps/task:0", || {
             let step = global_step(&g);
@@ -51,7 +70,7 @@ impl Worker {
         });
         let own = format!("/job:worker/task:{task}");
         let session = Supervision::new(&cluster.workers()[task], &g)
-            .election(LeaseElection::new(dir, &own, lease))
+            .election(election)
             .options(SessionOptions::new().device_filters(["/job:ps".to_owned(), own]))
             .checkpoints(dir, Every::Steps(10))
             .patience(Duration::from_secs(60))
@@ -191,12 +210,6 @@ fn a_program_elects_its_chief_if_it_has_a_place_for_it() {
     };
     let error = program::run(&Count, &nowhere).unwrap_err().to_string();
     assert!(error.contains("needs a directory"), "{error}");
-    let sync = program::Options {
-        sync: true,
-        ..options
-    };
-    let error = program::run(&Count, &sync).unwrap_err().to_string();
-    assert!(error.contains("cannot be elected"), "{error}");
 }
 
 #[test]
@@ -213,20 +226,184 @@ fn a_program_elects_its_chief_in_a_service_and_names_one_that_is_not_there() {
     let report = program::run(&Count, &options).unwrap();
     assert!(report["steps"] >= 40.0, "{report:?}");
     // Somebody was elected there, and has resigned at the end.
-    let folder = downpour_coordination::Folder::open(&dir.path().join("service")).unwrap();
-    let (_, value) = downpour_coordination::Register::read(&folder, "chief").unwrap();
-    let record = downpour_coordination::Record::parse(&String::from_utf8(value).unwrap()).unwrap();
+    let record = record(&dir.path().join("service"));
     assert!(record.epoch > 0 && record.holder.is_empty(), "{record:?}");
+    // And what it committed last is what its directory names.
+    let latest = latest_checkpoint(dir.path().to_str().unwrap())
+        .unwrap()
+        .unwrap();
+    assert!(latest.ends_with(&record.checkpoint), "{latest} {record:?}");
     let lost = program::Options {
         coordinator: Some("file:///proc/none/service".parse().unwrap()),
         ..options.clone()
     };
     let error = program::run(&Count, &lost).unwrap_err().to_string();
     assert!(error.contains("/proc/none/service"), "{error}");
-    let sync = program::Options {
-        sync: true,
-        ..options
+}
+
+/// What the register of an election holds.
+fn record(service: &std::path::Path) -> Record {
+    let (_, value) = Folder::open(service).unwrap().read("chief").unwrap();
+    Record::parse(&String::from_utf8(value).unwrap()).unwrap()
+}
+
+/// A register that a member may be cut off from.
+struct Cut(Folder, Arc<AtomicBool>);
+
+impl Cut {
+    fn check(&self) -> downpour_coordination::Result<()> {
+        match self.1.load(Ordering::SeqCst) {
+            false => Ok(()),
+            true => Err(downpour_coordination::Error::Silent {
+                service: "a service that is cut off".to_owned(),
+                within: Duration::ZERO,
+            }),
+        }
+    }
+}
+
+impl Register for Cut {
+    fn read(&self, name: &str) -> downpour_coordination::Result<(Version, Vec<u8>)> {
+        self.check().and_then(|()| self.0.read(name))
+    }
+
+    fn swap(
+        &self,
+        name: &str,
+        expected: Version,
+        value: &[u8],
+    ) -> downpour_coordination::Result<Option<Version>> {
+        self.check()
+            .and_then(|()| self.0.swap(name, expected, value))
+    }
+}
+
+/// A chief that is stopped when it has written its first checkpoint, and goes on when another has saved one.
+struct Stopped {
+    member: Member,
+    fence: Arc<StoppedFence>,
+}
+
+struct StoppedFence {
+    office: Office,
+    cut: Arc<AtomicBool>,
+    /// Whether another has committed a checkpoint.
+    replaced: Box<dyn Fn() -> bool + Send + Sync>,
+    outcomes: Mutex<Vec<(String, bool)>>,
+}
+
+impl Fence for StoppedFence {
+    fn epoch(&self) -> Option<u64> {
+        self.office.epoch()
+    }
+
+    fn commit(&self, epoch: u64, name: &str) -> bool {
+        if self.outcomes.lock().unwrap().is_empty() {
+            self.cut.store(true, Ordering::SeqCst);
+            let begin = std::time::Instant::now();
+            while !(self.replaced)() {
+                assert!(
+                    begin.elapsed() < Duration::from_secs(120),
+                    "nobody took over"
+                );
+                std::thread::sleep(SHORT / 20);
+            }
+            self.cut.store(false, Ordering::SeqCst);
+        }
+        let outcome = self.office.commit(epoch, name);
+        let outcome_of = (name.to_owned(), outcome);
+        self.outcomes.lock().unwrap().push(outcome_of);
+        outcome
+    }
+
+    fn committed(&self) -> Option<String> {
+        Fence::committed(&self.office)
+    }
+}
+
+impl Election for Stopped {
+    fn is_chief(&mut self) -> bool {
+        self.member.office().epoch().is_some()
+    }
+
+    fn fence(&self) -> Option<Arc<dyn Fence>> {
+        Some(self.fence.clone())
+    }
+}
+
+#[test]
+fn a_chief_that_is_stopped_in_the_middle_of_a_save_cannot_commit_it_after_another_took_over() {
+    let place = tempfile::tempdir().unwrap();
+    let (dir, service) = (place.path().join("model"), place.path().join("service"));
+    let dir = dir.to_str().unwrap();
+    let url = format!("file://{}", service.display()).parse().unwrap();
+    let cluster = LocalCluster::start(1, 2).unwrap();
+    let saves = Saves::default();
+    let cut = Arc::new(AtomicBool::new(false));
+    let register = Cut(Folder::open(&service).unwrap(), cut.clone());
+    let member = Member::start(register, "/job:worker/task:0", LEASE);
+    let office = member.office().clone();
+    assert_eq!(
+        office.wait_for(|epoch| epoch.is_some(), Duration::from_secs(60)),
+        Some(1)
+    );
+    let looked_at = service.clone();
+    let fence = Arc::new(StoppedFence {
+        office: office.clone(),
+        cut,
+        replaced: Box::new(move || {
+            let committed = record(&looked_at).checkpoint;
+            !committed.is_empty() && !committed.starts_with("model.ckpt-e1-")
+        }),
+        outcomes: Mutex::default(),
+    });
+    let stopped = Stopped {
+        member,
+        fence: fence.clone(),
     };
-    let error = program::run(&Count, &sync).unwrap_err().to_string();
-    assert!(error.contains("cannot be elected"), "{error}");
+    std::thread::scope(|scope| {
+        let (cluster, saves) = (&cluster, &saves);
+        let first = scope.spawn(move || {
+            // Its first save, of which only the commit is left, is what it is stopped in.
+            let mut worker = Worker::by(stopped, cluster, 0, dir, saves);
+            for _ in 0..20 {
+                worker.step();
+            }
+            worker.session.close().unwrap();
+        });
+        let election = CoordinatedElection::join(&url, "/job:worker/task:1", LEASE).unwrap();
+        let mut second = Worker::by(election, cluster, 1, dir, saves);
+        while !second.session.is_chief() {
+            second.step();
+        }
+        first.join().unwrap();
+        for _ in 0..20 {
+            second.step();
+        }
+        second.session.close().unwrap();
+    });
+    let outcomes = fence.outcomes.lock().unwrap().clone();
+    assert_eq!(
+        outcomes.first(),
+        Some(&("model.ckpt-e1-0".to_owned(), false))
+    );
+    // It was written, and is named nowhere.
+    assert!(std::path::Path::new(&format!("{dir}/model.ckpt-e1-0.index")).exists());
+    let state = std::fs::read_to_string(format!("{dir}/checkpoint")).unwrap();
+    assert!(!state.contains("model.ckpt-e1-0\""), "{state}");
+    let last = record(&service).checkpoint;
+    let latest = latest_checkpoint(dir).unwrap().unwrap();
+    assert!(
+        latest.ends_with(&last),
+        "{latest} is listed, {last} committed"
+    );
+
+    // Should a late chief have listed its own all the same, the committed one is restored.
+    let late = "model_checkpoint_path: \"model.ckpt-e1-0\"\nall_model_checkpoint_paths: \"model.ckpt-e1-0\"\n";
+    std::fs::write(format!("{dir}/checkpoint"), late).unwrap();
+    let cluster = LocalCluster::start(1, 1).unwrap();
+    let election = CoordinatedElection::join(&url, "/job:worker/task:0", LEASE).unwrap();
+    let mut again = Worker::by(election, &cluster, 0, dir, &saves);
+    let step = again.session.global_step().unwrap();
+    assert_eq!(last.rsplit('-').next().unwrap(), step.to_string());
 }

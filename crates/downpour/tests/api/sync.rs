@@ -2,7 +2,8 @@
 
 use downpour::train::hooks::StopAtStep;
 use downpour::train::{
-    GradientDescent, MonitoredSession, Supervision, SyncReplicas, SyncTraining, global_step,
+    CoordinatedElection, Election, GradientDescent, MonitoredSession, SharedElection, Supervision,
+    SyncReplicas, SyncTraining, global_step,
 };
 use downpour::{DType, Graph, Init, LocalCluster, Output, SessionOptions};
 use std::time::Duration;
@@ -154,4 +155,76 @@ fn a_worker_whose_data_ends_leaves_and_the_rest_go_on() {
             });
         }
     });
+}
+
+/// As [`open`], with an elected chief.
+fn open_elected(
+    cluster: &LocalCluster,
+    task: usize,
+    worker: &Worker,
+    last: i64,
+    service: &str,
+) -> (MonitoredSession, SharedElection) {
+    let own = format!("/job:worker/task:{task}");
+    let lease = Duration::from_secs(1);
+    let election = CoordinatedElection::join(&service.parse().unwrap(), &own, lease).unwrap();
+    let election = SharedElection::new(election);
+    let options = SessionOptions::new().device_filters(["/job:ps".to_owned(), own]);
+    let session = Supervision::new(&cluster.workers()[task], worker.training.graph())
+        .election(election.clone())
+        .options(options)
+        .patience(Duration::from_secs(60))
+        .hook(worker.training.elected_hook(&election))
+        .hook(StopAtStep::new(last))
+        .open()
+        .unwrap();
+    (session, election)
+}
+
+#[test]
+fn when_the_elected_chief_is_lost_another_leads_and_no_step_is_taken_back() {
+    let dir = tempfile::tempdir().unwrap();
+    let service = format!("file://{}", dir.path().display());
+    let cluster = LocalCluster::start(1, 3).unwrap();
+    let first_chief = std::sync::Mutex::new(None);
+    let results: Vec<Option<f32>> = std::thread::scope(|scope| {
+        let (cluster, service, first_chief) = (&cluster, &service, &first_chief);
+        let threads: Vec<_> = (0..3)
+            .map(|task| {
+                scope.spawn(move || {
+                    // Its server lives on in this process: it is waited for until this lease ends.
+                    let settings = SyncReplicas::new(3, task).lease(Duration::from_secs(4));
+                    let worker = build(task, &settings);
+                    let (mut session, mut election) =
+                        open_elected(cluster, task, &worker, 30, service);
+                    let mut last = 0;
+                    while !session.should_stop() {
+                        step(&mut session, &worker, task as f32);
+                        let now = session.global_step().unwrap();
+                        assert!(now >= last, "from step {last} back to {now}");
+                        last = now;
+                        let mut first = first_chief.lock().unwrap();
+                        if now >= 10 && first.is_none() && election.is_chief() {
+                            *first = Some(task);
+                            // Lost without a word.
+                            return None;
+                        }
+                    }
+                    let weight = session.raw().unwrap().fetch(&worker.weight).unwrap();
+                    session.close().unwrap();
+                    Some(weight.scalar_value::<f32>().unwrap())
+                })
+            })
+            .collect();
+        threads.into_iter().map(|t| t.join().unwrap()).collect()
+    });
+    let lost = first_chief.lock().unwrap().unwrap();
+    assert_eq!(results.iter().filter(|r| r.is_none()).count(), 1);
+    // The others' mean, more or less.
+    let left: Vec<usize> = (0..3).filter(|task| *task != lost).collect();
+    let (low, high) = (left[0] as f32, left[1] as f32);
+    for weight in results.into_iter().flatten() {
+        let range = low.min(1.0)..=high.max(1.0);
+        assert!(range.contains(&weight), "{weight} with {left:?} left");
+    }
 }

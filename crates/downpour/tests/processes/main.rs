@@ -13,6 +13,7 @@
 mod kills;
 mod line;
 mod stops;
+mod takeovers;
 mod tasks;
 
 use downpour::program::{self, Args};

@@ -1,10 +1,13 @@
 //! The processes of one cluster: started, killed, stopped, and asked what they have seen.
 
+use downpour_coordination::{Folder, Record, Register as _};
 use std::io::Read as _;
 use std::net::TcpListener;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::mpsc::{RecvTimeoutError, Sender};
+use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
 /// Arguments of a task's program, separated by spaces.
@@ -50,12 +53,13 @@ pub(crate) fn wait<T>(what: &str, mut condition: impl FnMut() -> Option<T>) -> T
 }
 
 impl Tasks {
-    /// Starts all, with checkpoints every second and these flags.
+    /// Starts all, with checkpoints every second and these flags, in which `{dir}` is a folder of theirs.
     pub(crate) fn start(ps: usize, workers: usize, flags: &str) -> Tasks {
         let dir = tempfile::tempdir().unwrap();
         let at: Vec<String> = (0..ps + workers)
             .map(|_| format!("127.0.0.1:{}", free_port()))
             .collect();
+        let flags = flags.replace("{dir}", &dir.path().display().to_string());
         let flags = format!(
             "--ps_hosts={} --worker_hosts={} --save-seconds=1 --dir={} {flags}",
             at[..ps].join(","),
@@ -131,6 +135,32 @@ impl Tasks {
         });
     }
 
+    /// What the register of the election in `{dir}/service` holds.
+    pub(crate) fn record(&self) -> Record {
+        record(&self.dir.path().join("service"))
+    }
+
+    /// Waits until there is a chief in an epoch after this one: which worker, and the epoch.
+    pub(crate) fn chief_after(&self, epoch: u64) -> (usize, u64) {
+        wait(&format!("a chief after epoch {epoch}"), || {
+            let record = self.record();
+            let worker = record.holder.rsplit(':').next()?.parse().ok()?;
+            (record.epoch > epoch).then_some((worker, record.epoch))
+        })
+    }
+
+    /// Calls this with what the register holds, again and again, until it is dropped.
+    pub(crate) fn watch_record(&self, mut look: impl FnMut(Record) + Send + 'static) -> Watch {
+        let service = self.dir.path().join("service");
+        let (end, ended) = std::sync::mpsc::channel::<()>();
+        let thread = std::thread::spawn(move || {
+            while ended.recv_timeout(Duration::from_millis(10)) == Err(RecvTimeoutError::Timeout) {
+                look(record(&service));
+            }
+        });
+        Watch(Some((end, thread)))
+    }
+
     /// What a worker wrote down: when, of which kind, what.
     fn trace(&self, worker: usize) -> Vec<(f64, String, String)> {
         let text = std::fs::read_to_string(self.path("trace", "worker", worker));
@@ -183,6 +213,25 @@ impl Tasks {
         let mut said = child.stdout.take().unwrap();
         said.read_to_string(&mut text).unwrap();
         (status.success(), text)
+    }
+}
+
+fn record(service: &Path) -> Record {
+    let read = Folder::open(service).and_then(|folder| folder.read("chief"));
+    let text = read.map(|(_, value)| String::from_utf8(value).unwrap());
+    Record::parse(&text.unwrap_or_default()).unwrap_or_default()
+}
+
+/// Looks on until it is dropped.
+pub(crate) struct Watch(Option<(Sender<()>, JoinHandle<()>)>);
+
+impl Watch {
+    /// Ends it; fails if it did.
+    pub(crate) fn end(mut self) {
+        if let Some((end, thread)) = self.0.take() {
+            drop(end);
+            thread.join().unwrap();
+        }
     }
 }
 

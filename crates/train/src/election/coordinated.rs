@@ -1,9 +1,10 @@
 //! An election that a coordination service holds: etcd, ZooKeeper, or a folder. The rules are those
 //! of `downpour-coordination`; here they only become an [`Election`].
 
-use super::Election;
+use super::{Election, Fence};
 use downpour_build::{Result, Status};
 use downpour_coordination::{Coordinator, Member, Office, open};
+use std::sync::Arc;
 use std::time::Duration;
 
 /// Elects by a lease in a coordination service.
@@ -40,6 +41,17 @@ impl CoordinatedElection {
         )))
     }
 
+    /// Sees that the service answers, before a job begins that needs it.
+    ///
+    /// # Errors
+    /// `UNAVAILABLE` as of [`Self::join`], within seconds.
+    pub fn check(service: &Coordinator) -> Result<()> {
+        let opened = open(service, Duration::from_secs(1));
+        opened
+            .map(drop)
+            .map_err(|e| Status::unavailable(e.to_string()))
+    }
+
     /// Whether this worker is the chief, to be asked and waited for from anywhere.
     pub fn office(&self) -> &Office {
         self.0.office()
@@ -49,6 +61,14 @@ impl CoordinatedElection {
 impl Election for CoordinatedElection {
     fn is_chief(&mut self) -> bool {
         self.0.office().epoch().is_some()
+    }
+
+    fn epoch(&mut self) -> Option<u64> {
+        self.0.office().epoch()
+    }
+
+    fn fence(&self) -> Option<Arc<dyn Fence>> {
+        Some(Arc::new(self.0.office().clone()))
     }
 
     fn resign(&mut self) {

@@ -227,6 +227,10 @@ impl Election for LeaseElection {
         })
     }
 
+    fn epoch(&mut self) -> Option<u64> {
+        self.is_chief().then(|| self.term()).flatten()
+    }
+
     fn resign(&mut self) {
         self.resigned = true;
         let Some(held) = self.held.take() else {

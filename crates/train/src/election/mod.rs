@@ -4,10 +4,17 @@
 //! so that duties pass to another worker when the chief is gone.
 
 mod coordinated;
+mod fence;
 mod lease;
+mod shared;
 
 pub use coordinated::CoordinatedElection;
+pub use fence::Fence;
+pub(crate) use fence::{gives_way, name_in_epoch};
 pub use lease::LeaseElection;
+pub use shared::SharedElection;
+
+use std::sync::Arc;
 
 /// Chooses the chief among the workers.
 ///
@@ -36,6 +43,16 @@ pub trait Election: Send {
     /// Whether this worker is the chief now. It is asked often, so most answers must come from
     /// memory; whoever cannot be sure is not the chief.
     fn is_chief(&mut self) -> bool;
+
+    /// The epoch in which this worker is the chief now: a later chief's is higher. An election that counts none says 0.
+    fn epoch(&mut self) -> Option<u64> {
+        self.is_chief().then_some(0)
+    }
+
+    /// Where the chief's checkpoints are committed, if not by their files alone.
+    fn fence(&self) -> Option<Arc<dyn Fence>> {
+        None
+    }
 
     /// Whether the answer can ever change.
     fn may_change(&self) -> bool {

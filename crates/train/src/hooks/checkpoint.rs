@@ -101,7 +101,7 @@ pub struct Checkpoints {
     step: Option<Output>,
     position: usize,
     in_background: bool,
-    writing: Option<(i64, JoinHandle<Result<String>>)>,
+    writing: Option<(i64, JoinHandle<Result<Option<String>>>)>,
     last: Option<i64>,
 }
 
@@ -157,8 +157,10 @@ impl Checkpoints {
     /// Saves now; whether a listener asks to stop.
     fn save(&mut self, session: &Arc<Session>, step: i64) -> Result<bool> {
         self.announce(session, step)?;
-        let path = self.saver.save(session, &self.prefix, Some(step))?;
-        self.saved(session, step, &path)
+        let path = self
+            .saver
+            .save_as_chief(session, &self.prefix, Some(step))?;
+        self.saved(session, step, path)
     }
 
     /// What a save between two steps came to. A storage that did not answer in time is tried again with the next
@@ -179,8 +181,13 @@ impl Checkpoints {
         all.try_for_each(|l| l.before_save(session, step))
     }
 
-    /// A checkpoint is written; whether a listener asks to stop.
-    fn saved(&mut self, session: &Arc<Session>, step: i64, path: &str) -> Result<bool> {
+    /// A checkpoint is written, unless another is the chief now; whether a listener asks to stop.
+    fn saved(&mut self, session: &Arc<Session>, step: i64, path: Option<String>) -> Result<bool> {
+        // What was not committed is to be saved again should this worker be elected again.
+        self.last = path.is_some().then_some(step);
+        let Some(path) = path.as_deref() else {
+            return Ok(false);
+        };
         if let Some(events) = &self.events {
             events.checkpoint(step, path)?;
         }
@@ -198,7 +205,7 @@ impl Checkpoints {
         };
         let panicked = || Status::internal("the thread that saved a checkpoint panicked");
         let path = writing.join().map_err(|_| panicked())??;
-        self.saved(session, step, &path)
+        self.saved(session, step, path)
     }
 }
 
@@ -213,12 +220,12 @@ impl Hook for Checkpoints {
         if let Some(Ok(Err(why))) = self.writing.take().map(|(_, writing)| writing.join()) {
             warn!(%why, "a checkpoint was not finished");
         }
+        self.saver.take_over(&self.prefix);
         let step = self.now(session)?;
         if self.last != Some(step) {
             self.save(session, step)?;
         }
         self.timer.happened(step, Instant::now());
-        self.last = Some(step);
         Ok(())
     }
 
@@ -260,7 +267,7 @@ impl Hook for Checkpoints {
             context.session.clone(),
         );
         let thread = std::thread::Builder::new().name("checkpoint".to_owned());
-        let writing = thread.spawn(move || saver.save(&session, &prefix, Some(step)));
+        let writing = thread.spawn(move || saver.save_as_chief(&session, &prefix, Some(step)));
         let writing = writing.map_err(|e| Status::unavailable(e.to_string()))?;
         self.writing = Some((step, writing));
         Ok(())
@@ -272,7 +279,6 @@ impl Hook for Checkpoints {
         let step = self.now(session)?;
         if self.last != Some(step) {
             self.save(session, step)?;
-            self.last = Some(step);
         }
         let mut all = self.listeners.iter_mut();
         all.try_for_each(|l| l.end(session, step))

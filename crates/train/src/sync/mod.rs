@@ -10,8 +10,14 @@
 //! named in the log and to whoever asks ([`MissingWorkers`]), and when its process is gone or its
 //! lease is over, no longer waited for. One whose data ends says that it leaves. The chief tells all
 //! when training ends. Nobody waits for ever.
+//!
+//! The chief is appointed, or elected: then each worker has what it takes to lead, and another goes on
+//! where the last one was. What it needs to know lies on the servers, beside the model.
 
 mod chief;
+#[cfg(test)]
+mod exhaustive_tests;
+mod lead;
 mod members;
 mod missing;
 mod parts;
@@ -20,6 +26,7 @@ mod watch_workers;
 
 pub use missing::MissingWorkers;
 
+use crate::election::SharedElection;
 use crate::heartbeat::Heartbeat;
 use watch_workers::HEARTBEAT_EVERY;
 
@@ -169,7 +176,6 @@ impl SyncReplicas {
             settings: self.clone(),
             graph,
             parts: Arc::new(parts),
-            applied: step,
             outcome,
             global_step: global_step.value().clone(),
             missing: MissingWorkers::default(),
@@ -206,7 +212,6 @@ pub struct SyncTraining {
     settings: SyncReplicas,
     graph: Graph,
     parts: Arc<Parts>,
-    applied: Output,
     outcome: Output,
     global_step: Output,
     missing: MissingWorkers,
@@ -225,15 +230,57 @@ impl SyncTraining {
 
     /// What makes a worker's steps wait for the others, and lets the chief update the model.
     pub fn hook(&self, is_chief: bool) -> SyncHook {
-        let chief = is_chief.then(|| {
-            Chief::new(
-                self.settings.clone(),
-                self.parts.clone(),
-                [self.applied.clone(), self.outcome.clone()],
-                self.global_step.clone(),
-                self.missing.clone(),
-            )
-        });
+        self.hook_of(is_chief.then(|| self.chief(None)))
+    }
+
+    /// As [`Self::hook`], for a worker that updates the model while an election says so. The session must follow
+    /// the same one.
+    ///
+    /// ```
+    /// use downpour::train::hooks::StopAtStep;
+    /// use downpour::train::{
+    ///     CoordinatedElection, GradientDescent, SharedElection, Supervision, SyncReplicas, global_step,
+    /// };
+    /// use downpour::{Graph, Init, Server, ServerConfig};
+    /// use std::time::Duration;
+    /// # let dir = tempfile::tempdir()?;
+    /// let service = format!("file://{}", dir.path().display()).parse()?;
+    /// let server = Server::start(ServerConfig::local())?;
+    /// let g = Graph::new();
+    /// let w = g.variable("w").init(Init::value(8.0f32)).build();
+    /// let settings = SyncReplicas::new(1, 0);
+    /// let training = settings.minimize(&GradientDescent::new(0.25), &w.square(), &global_step(&g))?;
+    /// let lease = Duration::from_secs(1);
+    /// let election = CoordinatedElection::join(&service, "/job:worker/task:0", lease)?;
+    /// let election = SharedElection::new(election);
+    /// let mut session = Supervision::new(&server, &g)
+    ///     .election(election.clone())
+    ///     .hook(training.elected_hook(&election))
+    ///     .hook(StopAtStep::new(3))
+    ///     .open()?;
+    /// while !session.should_stop() {
+    ///     session.step().target(training.train()).run()?;
+    /// }
+    /// assert!(session.global_step()? >= 3);
+    /// session.close()?;
+    /// # Ok::<(), Box<dyn std::error::Error>>(())
+    /// ```
+    pub fn elected_hook(&self, election: &SharedElection) -> SyncHook {
+        self.hook_of(Some(self.chief(Some(election.clone()))))
+    }
+
+    fn chief(&self, election: Option<SharedElection>) -> Chief {
+        Chief::new(
+            self.settings.clone(),
+            self.parts.clone(),
+            self.outcome.clone(),
+            self.global_step.clone(),
+            self.missing.clone(),
+            election,
+        )
+    }
+
+    fn hook_of(&self, chief: Option<Chief>) -> SyncHook {
         SyncHook {
             parts: self.parts.clone(),
             global_step: self.global_step.clone(),
@@ -298,14 +345,15 @@ impl Hook for SyncHook {
         session.run(&self.parts.join)?;
         // What was known of others is to be learned anew.
         self.missing.tell(&[]);
-        let watch = self.chief.is_none().then(|| self.missing.clone());
         self.heartbeat = None;
+        if let Some(chief) = &mut self.chief {
+            chief.start(session)?;
+        }
+        let leads = self.chief.as_ref().map(|chief| chief.leads().clone());
+        let watch = (self.missing.clone(), leads.unwrap_or_default());
         let heartbeat = watch_workers::start(session, &self.parts, &self.settings, watch)?;
         self.heartbeat = Some(heartbeat);
-        match &mut self.chief {
-            Some(chief) => chief.start(session),
-            None => Ok(()),
-        }
+        Ok(())
     }
 
     fn before_run(&mut self, run: &mut Run) {
@@ -321,7 +369,8 @@ impl Hook for SyncHook {
         };
         match integer(context.value(position)?)? {
             END => context.request_stop(),
-            step => self.local_step = step,
+            // One that was left for this worker before it was started again is older.
+            step => self.local_step = self.local_step.max(step),
         }
         Ok(())
     }

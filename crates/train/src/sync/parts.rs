@@ -36,6 +36,11 @@ pub(super) struct Parts {
     pub(super) leave: Operation,
     pub(super) join: Operation,
     pub(super) left: Output,
+    /// The highest epoch in which each worker has claimed to lead.
+    pub(super) epochs: Output,
+    /// Claims to lead in an epoch. What was claimed never becomes less.
+    pub(super) claim: Operation,
+    pub(super) claimed: Output,
 }
 
 impl Parts {
@@ -54,7 +59,15 @@ impl Parts {
             scalar("token_to_give", DType::Int64),
         );
         let ready = at_home(&mut || queue(g, "ready", 2));
-        let gate = g.with_colocation(&home, || Gate::new(g, &ready, settings.replicas));
+        let member = |name: &str| {
+            g.with_colocation(&home, || {
+                let counts = g.variable(name).shape([settings.replicas]);
+                let counts = counts.dtype(DType::Int64).init(Init::zeros());
+                counts.trainable(false).saved(false).build()
+            })
+        };
+        let epochs = member("epochs");
+        let gate = g.with_colocation(&home, || Gate::new(g, &ready, &epochs, settings.replicas));
         let (mut pushed, mut taken, mut reset) = (Vec::new(), Vec::new(), Vec::new());
         for (gradient, variable) in pairs {
             g.with_colocation(&variable.handle().operation(), || {
@@ -79,24 +92,22 @@ impl Parts {
             let known = g.op("QueueSizeV2").input(&ready).output();
             dequeue(&ready, &known.maximum(&g.constant(1i32)))
         });
-        let member = |name: &str| {
-            g.with_colocation(&home, || {
-                let counts = g.variable(name).shape([settings.replicas]);
-                let counts = counts.dtype(DType::Int64).init(Init::zeros());
-                counts.trainable(false).saved(false).build()
-            })
-        };
         let (beats, left) = (member("beats"), member("left"));
-        let mark = |variable: &Variable, op: &str, value: i64| {
+        let put = |variable: &Variable, op: &str, value: &Output| {
             g.with_colocation(&home, || {
                 g.op(op)
                     .input(variable.handle())
                     .input(&g.constant([settings.worker as i64]))
-                    .input(&g.constant([value]))
+                    .input(value)
                     .attr("dtype", DType::Int64)
                     .build()
             })
         };
+        let mark = |variable: &Variable, op: &str, value: i64| {
+            let value = g.with_colocation(&home, || g.constant([value]));
+            put(variable, op, &value)
+        };
+        let claimed = g.placeholder("claimed", DType::Int64, [1]);
         let mut parts = Parts {
             train,
             local_step,
@@ -115,6 +126,9 @@ impl Parts {
             leave: mark(&left, "ResourceScatterUpdate", 1),
             join: mark(&left, "ResourceScatterUpdate", 0),
             left: left.value().clone(),
+            epochs: epochs.value().clone(),
+            claim: put(&epochs, "ResourceScatterMax", &claimed),
+            claimed,
         };
         parts.give = parts.give(&parts.token_to_give);
         parts
@@ -135,24 +149,27 @@ impl Parts {
 /// What lets the chief wait for all workers and update the model in one step.
 ///
 /// The step takes as many words from the queue as there are workers to wait for. If each of those workers is among
-/// them with gradients that are new enough, the update goes on; if not, as after a wake-up, it is not made, and the
-/// step's outcome is who has come.
+/// them with gradients that are new enough, and no chief of a later epoch has claimed to lead, the update goes on; if
+/// not, as after a wake-up, it is not made, and the step's outcome is who has come.
 pub(super) struct Gate {
     /// How many words to wait for.
     pub(super) expected: Output,
     /// For each worker, which step its gradients must be of at least; the lowest number for one not waited for.
     pub(super) least: Output,
-    /// How many gradients to take the mean of. Fed, it is the update alone that is run.
-    pub(super) count: Output,
+    /// The epoch in which the update is made.
+    pub(super) epoch: Output,
+    /// How many gradients to take the mean of.
+    count: Output,
     /// A word that means nothing, as often as is fed here: wakes a step that waits.
     pub(super) wake: Operation,
     pub(super) wake_words: Output,
     is_open: Output,
-    words: [Output; 2],
+    /// Who has pushed, and for which step. Fed, nobody is waited for.
+    pub(super) words: [Output; 2],
 }
 
 impl Gate {
-    fn new(g: &Graph, ready: &Output, replicas: usize) -> Gate {
+    fn new(g: &Graph, ready: &Output, epochs: &Variable, replicas: usize) -> Gate {
         let expected = g.placeholder("expected", DType::Int32, ());
         let least = g.placeholder("least", DType::Int64, [replicas]);
         let wake_words = g.placeholder("wake_words", DType::Int64, [None]);
@@ -161,20 +178,25 @@ impl Gate {
         let newest = g.op("UnsortedSegmentMax").input(&words[1]).input(&words[0]);
         let newest = newest.input(&g.constant(replicas as i32)).output();
         let enough = g.op("GreaterEqual").input(&newest).input(&least).output();
-        let is_open = g
-            .op("All")
-            .input(&enough)
-            .input(&g.constant([0i32]))
-            .output();
+        let axis = g.constant([0i32]);
+        let all_came = g.op("All").input(&enough).input(&axis).output();
+        let size = g.op("Size").input(&words[0]).output();
+        // As the claims are when the words have come, not when the step began to wait.
+        let epochs = g.with_control(&[size.operation()], || epochs.read());
+        let epoch = g.placeholder("epoch", DType::Int64, ());
+        let highest = g.op("Max").input(&epochs).input(&axis).output();
+        let leads = g.op("Equal").input(&highest).input(&epoch).output();
+        let is_open = g.op("LogicalAnd").input(&all_came).input(&leads).output();
         let wake = g.op("QueueEnqueueManyV2").input(ready);
         Gate {
             // Not what is fed: a switch stays with the value that it passes on, and that must not be the chief.
-            count: side(&g.op("Size").input(&words[0]).output(), &is_open, true),
+            count: side(&size, &is_open, true),
             wake: wake
                 .inputs(&[wake_words.clone(), wake_words.clone()])
                 .build(),
             expected,
             least,
+            epoch,
             wake_words,
             is_open,
             words,

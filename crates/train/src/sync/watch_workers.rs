@@ -7,17 +7,18 @@ use crate::heartbeat::Heartbeat;
 use downpour_build::Result;
 use downpour_client::Session;
 use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How often a worker beats.
 pub(super) const HEARTBEAT_EVERY: Duration = Duration::from_millis(500);
 
-/// Begins on a session. `watch` is told of others that fall silent; the chief knows better.
+/// Begins on a session. `watch` is told of others that fall silent, except while this worker leads: then it knows better.
 pub(super) fn start(
     session: &Arc<Session>,
     parts: &Arc<Parts>,
     settings: &SyncReplicas,
-    watch: Option<MissingWorkers>,
+    watch: (MissingWorkers, Arc<AtomicBool>),
 ) -> Result<Heartbeat> {
     let mut worker = Worker {
         session: session.clone(),
@@ -35,14 +36,15 @@ struct Worker {
     parts: Arc<Parts>,
     settings: SyncReplicas,
     members: Members,
-    watch: Option<MissingWorkers>,
+    watch: (MissingWorkers, Arc<AtomicBool>),
 }
 
 impl Worker {
     fn beat(&mut self) -> Result<()> {
-        let Some(watch) = &self.watch else {
+        let (missing, leads) = &self.watch;
+        if leads.load(Ordering::Relaxed) {
             return self.session.run(&self.parts.beat);
-        };
+        }
         let start = Instant::now();
         let step = self.session.step().target(&self.parts.beat);
         let [beats, left] = step.fetch_all([&self.parts.beats, &self.parts.left])?;
@@ -54,10 +56,12 @@ impl Worker {
         }
         let silent = self.members.silent(self.settings.patience);
         let silent = silent.into_iter().filter(|w| *w != self.settings.worker);
-        let missing: Vec<(String, String)> = silent
+        let silent: Vec<(String, String)> = silent
             .map(|w| (self.settings.task(w), self.members.known_of(w, now)))
             .collect();
-        watch.tell(&missing);
+        if !leads.load(Ordering::Relaxed) {
+            missing.tell(&silent);
+        }
         Ok(())
     }
 }
