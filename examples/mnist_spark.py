@@ -24,6 +24,26 @@ def mnist(folder, name):
     return idx("images-idx3", 16).reshape(-1, 784).astype(np.float32) / 255, idx("labels-idx1", 8).astype(np.int64)
 
 
+PARTS = 8  # partitions of the training images
+
+
+def rows(folder, part):
+    """Rows of one partition, as (list, number)."""
+    images, labels = mnist(folder, "train")
+    return ((image.tolist(), int(label)) for image, label in zip(images[part::PARTS], labels[part::PARTS]))
+
+
+def batches(folder, parts):
+    """The same as Arrow batches."""
+    import pyarrow as pa
+
+    for part in (row for batch in parts for row in batch.column(0).to_pylist()):
+        images, labels = mnist(folder, "train")
+        images, labels = images[part::PARTS], labels[part::PARTS]
+        values = pa.FixedSizeListArray.from_arrays(images.reshape(-1), 784).cast(pa.list_(pa.float32()))
+        yield pa.RecordBatch.from_arrays([values, pa.array(labels)], names=["image", "label"])
+
+
 def map_fun(args, ctx):
     """What each node of the cluster runs."""
     import numpy as np
@@ -46,7 +66,7 @@ def map_fun(args, ctx):
         logits = tf.matmul(x, w) + b
         loss = tf.reduce_mean(tf.nn.sparse_softmax_cross_entropy_with_logits(labels=y, logits=logits))
         step = tf.train.get_or_create_global_step()
-        train = tf.train.AdagradOptimizer(0.1).minimize(loss, global_step=step)
+        train = tf.train.AdagradOptimizer(0.3).minimize(loss, global_step=step)
         accuracy = tf.reduce_mean(tf.cast(tf.equal(tf.argmax(logits, 1), y), tf.float32))
 
     if args.input == "tensorflow":
@@ -66,7 +86,7 @@ def map_fun(args, ctx):
 
     done, filters = 0, tf.ConfigProto(device_filters=["/job:ps", task])
     with tf.train.MonitoredTrainingSession(
-            server.target, is_chief=ctx.task_index == 0, checkpoint_dir=args.dir, save_checkpoint_secs=1,
+            server.target, is_chief=ctx.task_index == 0, checkpoint_dir=args.dir, save_checkpoint_secs=args.save_secs,
             save_summaries_steps=None, save_summaries_secs=None, log_step_count_steps=None, config=filters) as session:
         while done < args.steps and not (feed and feed.should_stop()):
             xs, ys = batch()
@@ -88,8 +108,9 @@ def main():
     p.add_argument("--input", choices=["spark", "dataframe", "tensorflow"], default="spark")
     p.add_argument("--data", default=os.path.join(here, "..", "data", "mnist"), help="folder of the four MNIST files")
     p.add_argument("--dir", default="mnist_model", help="where checkpoints go: a folder that all nodes see")
-    p.add_argument("--steps", type=int, default=6000)
-    p.add_argument("--epochs", type=int, default=12, help="how often Spark feeds the images, at most")
+    p.add_argument("--steps", type=int, default=4000)
+    p.add_argument("--epochs", type=int, default=20, help="how often Spark feeds the images, at most")
+    p.add_argument("--save_secs", type=int, default=5, help="seconds between checkpoints")
     p.add_argument("--cluster_size", type=int, default=4)
     p.add_argument("--num_ps", type=int, default=2)
     p.add_argument("--driver_ps_nodes", action="store_true", help="run ps beside the driver")
@@ -109,12 +130,12 @@ def main():
                             log_dir=args.dir, driver_ps_nodes=args.driver_ps_nodes, reservation_timeout=120)
     print("the cluster runs", flush=True)
     if args.input != "tensorflow":
-        images, labels = mnist(args.data, "train")
-        rows = [(image.tolist(), int(label)) for image, label in zip(images, labels)]
+        folder = args.data
         if args.input == "spark":
-            data = spark.sparkContext.parallelize(rows, 8)
+            data = spark.sparkContext.parallelize(range(PARTS), PARTS).flatMap(lambda part: rows(folder, part))
         else:
-            data = spark.createDataFrame(rows, "image array<float>, label long").repartition(8)
+            data = spark.range(0, PARTS, 1, PARTS).mapInArrow(
+                lambda parts: batches(folder, parts), "image array<float>, label long")
         cluster.train(data, args.epochs, feed_timeout=120)
     cluster.shutdown()
     with open(os.path.join(args.dir, "accuracy")) as f:

@@ -321,7 +321,7 @@ class Keeper:
         self._release_port()
         command = [binary.path(), "serve", "--job", self._spec["job_name"], "--task", str(self._spec["task_index"]),
                    "--cluster", json.dumps(self._hosts()), "--drain", "2s"]
-        environment = {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "DOWNPOUR_CONFIG")}
+        environment = {k: v for k, v in os.environ.items() if k not in ("TF_CONFIG", "DOWNPOUR_CONFIG", "DOWNPOUR_BINARY")}
         self._spawn("server", command, env=environment)
 
     def _start_trainer(self) -> None:
