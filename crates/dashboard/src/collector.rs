@@ -10,6 +10,7 @@ use crate::scalars::Scalars;
 use crate::state::{self, EventShown, JobShown, StateShown, TaskShown, short};
 use crate::steps::{GlobalStep, StepShown};
 use crate::task::{Change, TaskPhase, WatchedTask};
+use crate::timeline::{self, MAX_RECORDED, Timeline};
 use crate::{JobView, LogSink, Subject};
 use downpour_formats::LocalStorage;
 use downpour_net::inspect_task;
@@ -44,6 +45,7 @@ pub(crate) struct Collector {
     subject: Subject,
     known: Mutex<Known>,
     scalars: Mutex<Scalars>,
+    timeline: Mutex<Timeline>,
 }
 
 struct Known {
@@ -107,6 +109,7 @@ impl Collector {
             subject,
             known: Mutex::new(known),
             scalars: Mutex::default(),
+            timeline: Mutex::default(),
         }
     }
 
@@ -260,6 +263,7 @@ impl Collector {
             if memory["state"].is_object() {
                 known.past = Some(memory["state"].clone());
             }
+            *collector.timeline.lock() = Timeline::of_kept(&memory["timeline"]);
             let rows = memory["rows"].as_array().into_iter().flatten();
             for row in rows {
                 // A row of another version is left out.
@@ -308,8 +312,42 @@ impl Collector {
     /// What is kept of a job that has ended: the last state and the samples.
     pub(crate) fn memory(&self) -> String {
         let state = self.state();
+        let timeline = self.timeline.lock().kept();
         let known = self.known.lock();
-        json!({"format": 1, "state": state, "rows": known.samples.since(0)}).to_string()
+        json!({"format": 1, "state": state, "rows": known.samples.since(0), "timeline": timeline})
+            .to_string()
+    }
+
+    /// Has the tasks that have sessions record their next steps. Inside a tokio runtime; does not wait.
+    pub(crate) fn record(self: &Arc<Self>) {
+        if !self.timeline.lock().begin(now()) {
+            return;
+        }
+        let tasks = {
+            let known = self.known.lock();
+            let mut able: Vec<&WatchedTask> = known.tasks.iter().collect();
+            able.retain(|t| {
+                let report = t.report.as_ref().filter(|_| t.phase == TaskPhase::Alive);
+                report.is_some_and(|r| !r.sessions.is_empty())
+            });
+            let named = able.into_iter().take(MAX_RECORDED);
+            named
+                .map(|t| (short(&t.name), t.address.clone()))
+                .collect::<Vec<_>>()
+        };
+        let this = self.clone();
+        tokio::spawn(async move {
+            let answers = match tasks.is_empty() {
+                true => vec![("nobody".to_owned(), Err("no task has a session".to_owned()))],
+                false => timeline::record(tasks).await,
+            };
+            this.timeline.lock().end(answers);
+        });
+    }
+
+    /// `/api/timeline`: the last recording.
+    pub(crate) fn timeline(&self) -> String {
+        self.timeline.lock().trace().to_owned()
     }
 
     /// Whether every page that is open has said that it shows the end. That it was answered is not enough: the answer
@@ -344,6 +382,7 @@ impl Collector {
             "job",
             "checkpoints",
             "results",
+            "recording",
             "alerts",
             "next_sample",
             "scalars_version",
@@ -367,6 +406,7 @@ impl Collector {
             let scalars = self.scalars.lock();
             (scalars.results(), scalars.version())
         };
+        let recording = self.timeline.lock().shown.clone();
         let tasks = known.tasks.iter().map(|task| {
             let process = known.process(&task.name);
             let restarts = process.map_or(0, |p| u64::from(p.restarts));
@@ -397,6 +437,7 @@ impl Collector {
             events: known.events.iter().cloned().collect(),
             alerts: known.alerts.clone(),
             results,
+            recording,
             next_sample: known.samples.next(),
             scalars_version,
             next_log: self.subject.sink.next(),
