@@ -220,6 +220,10 @@ impl Tail {
         let Ok(mut file) = std::fs::File::open(&self.path) else {
             return Ok(false);
         };
+        // A log that has become too long began anew.
+        if file.metadata()?.len() < self.offset {
+            (self.offset, self.rest) = (0, Vec::new());
+        }
         file.seek(SeekFrom::Start(self.offset))?;
         let before = self.rest.len();
         self.offset += file.read_to_end(&mut self.rest)? as u64;

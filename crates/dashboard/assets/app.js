@@ -394,6 +394,15 @@ try {
   $('to-runs').hidden = runs === null;
 })();
 
+// A page that is closed or hidden need not be told the end: the job's process would wait for it.
+function leave() {
+  const path = `/api/state?page=${known.name}&shows=end` + (run ? '&run=' + encodeURIComponent(run) : '');
+  if (document.hidden || known.leaving) fetch(path, { keepalive: true, cache: 'no-store' }).catch(() => {});
+}
+document.addEventListener('visibilitychange', leave);
+addEventListener('pagehide', () => { known.leaving = true; leave(); });
+addEventListener('pageshow', () => { known.leaving = false; });
+
 addEventListener('resize', () => { if (known.state) show(); });
 (async () => {
   for (;;) {

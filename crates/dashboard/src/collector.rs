@@ -30,8 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const AT_ONCE: usize = 64;
 /// Tasks that are watched.
 const MAX_TASKS: usize = 1000;
-/// A page that has not asked for so long is closed, or nobody looks at it.
-const GONE: Duration = Duration::from_secs(4);
+/// A page that has not asked for so long is gone without a word: it says so when it is closed or hidden. One on a busy
+/// machine may be slow to ask.
+const GONE: Duration = Duration::from_secs(12);
 /// Pages that are waited for at the end.
 const MAX_PAGES: usize = 100;
 const MAX_PAGE_NAME: usize = 40;
