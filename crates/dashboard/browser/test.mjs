@@ -165,6 +165,9 @@ async function lossAndReturn(page) {
   ok(true, 'and are announced to those who do not see');
   await page.waitForSelector('#chart-steps .mark.loss', { state: 'attached' });
   ok(true, 'and marks on the time axis');
+  ok(await page.getAttribute('[data-axis="step"]', 'aria-pressed') === 'true', 'curves have a step axis at first');
+  await page.waitForFunction(() => document.querySelector('#curves .mark.loss') && document.querySelectorAll('#curves svg.chart:first-of-type .mark.checkpoint').length > 0);
+  ok(true, 'on which the loss and checkpoints are marked, too');
   await grows(page, await points(page));
   ok(true, 'curves grow again');
   const rows = await page.evaluate(() => [...document.querySelectorAll('#events li')].map(e => e.className));
@@ -335,6 +338,12 @@ try {
   const [phone, seenPhone] = await open(address, { viewport: { width: 390, height: 844 }, colorScheme: 'light', reducedMotion: 'reduce', isMobile: true, hasTouch: true });
   await live(phone);
   await fits(phone, 'phone');
+  const wider = await phone.evaluate(() => [...document.querySelectorAll('.node')].filter(n => {
+    const box = n.querySelector('rect').getBoundingClientRect();
+    return [...n.querySelectorAll('text')].some(t => t.getBoundingClientRect().right > box.right + 1);
+  }).map(n => n.dataset.task));
+  ok(wider.length === 0, `what is said of a task stays in its box (${wider})`);
+  ok(!/\d\.\d\d+ steps\/s/.test(await phone.title() + await phone.textContent('#tile-steps-note')), 'rates have no digits that mean nothing');
   ok(await phone.evaluate(() => getComputedStyle(document.querySelector('.pulse .dot')).animationName) === 'none', 'nothing moves where that is not wanted');
   await phone.screenshot({ path: join(shots, 'phone.png'), fullPage: true });
   await hostile(page);
