@@ -14,6 +14,12 @@ function taskOf(device) {
   return found ? `${found[1]}:${found[2]}${!found[3] || found[3] === 'CPU:0' ? '' : ' ' + found[3]}` : String(device);
 }
 
+// `4 KiB` of `4096B`; a value without bytes only says that something is done.
+function sizeOf(said) {
+  const bytes = said.match(/^(\d+)B$/);
+  return !bytes ? said : bytes[1] === '0' ? 'order only' : Format.bytes(Number(bytes[1]));
+}
+
 // The bars of a trace: what was computed, and what was waited for. Times are microseconds from the first on.
 function readTrace(trace) {
   const devices = new Map(), bars = [];
@@ -26,7 +32,7 @@ function readTrace(trace) {
     if (e.ph !== 'X' || !device || !Number.isFinite(e.ts) || !Number.isFinite(e.dur)) continue;
     const bar = { ...device, op: String(e.name), node: String((e.args && e.args.name) || ''), from: e.ts, to: e.ts + Math.max(0, e.dur) };
     const edge = e.name === 'RecvTensor' && String((e.args && e.args.label) || '').match(/^\[([^\]]*)\] \[[^\]]*\] (.*) from (\S+) to (\S+)$/);
-    if (edge) Object.assign(bar, { size: edge[1], edge: edge[2], sender: taskOf(edge[3]) });
+    if (edge) Object.assign(bar, { size: sizeOf(edge[1]), edge: edge[2], sender: taskOf(edge[3]) });
     bars.push(bar);
   }
   bars.sort((a, b) => a.from - b.from);
@@ -199,7 +205,7 @@ function showTimeline(s) {
   ], rows);
   const waits = bars.filter(b => b.edge !== undefined).sort((a, b) => (b.to - b.from) - (a.to - a.from)).slice(0, 20);
   table($('table-waits'), [
-    { name: 'Task', of: w => w.task }, { name: 'waited for', of: w => w.sender }, { name: 'Value', long: true, of: w => w.edge },
+    { name: 'Task', of: w => w.task }, { name: 'Waited for', of: w => w.sender }, { name: 'Value', long: true, of: w => w.edge },
     { name: 'Size', number: true, of: w => w.size }, { name: 'Time', number: true, of: w => micros(w.to - w.from) },
   ], waits);
 }

@@ -312,10 +312,17 @@ mod tests {
         }
         let read = |path: &Path| std::fs::read_to_string(path).unwrap();
         let (before, now) = (read(&older), read(&path));
-        assert!(before.len() >= 1000 && before.len() < 1300, "{}", before.len());
+        assert!(
+            before.len() >= 1000 && before.len() < 1300,
+            "{}",
+            before.len()
+        );
         assert!(now.len() < 1300, "{}", now.len());
         let kept = before + &now;
-        assert!(written.ends_with(&kept), "nothing between is missing: {kept}");
+        assert!(
+            written.ends_with(&kept),
+            "nothing between is missing: {kept}"
+        );
     }
 
     /// Hands out a byte at a time.

@@ -206,7 +206,10 @@ fn a_misspelled_command_is_not_led_to_one_that_is_not_for_people() {
     let output = run(&mut downpour(&["demoo"]));
     let said = String::from_utf8(output.stderr).unwrap();
     assert_eq!(output.status.code(), Some(2), "{said}");
-    assert!(said.contains("'demo'") && !said.contains("demo-worker"), "{said}");
+    assert!(
+        said.contains("'demo'") && !said.contains("demo-worker"),
+        "{said}"
+    );
 }
 
 #[test]
