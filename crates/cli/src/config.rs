@@ -4,6 +4,7 @@
 use crate::serve::Serve;
 use anyhow::{Context, Result, bail};
 use downpour::{ClusterSpec, Definition, Role};
+use std::collections::BTreeSet;
 use std::path::Path;
 
 /// Longest list of tasks that is printed per job.
@@ -130,40 +131,42 @@ fn read(path: &Path) -> Result<String> {
     Ok(text)
 }
 
-/// The settings that the environment may hold, and what the launcher and our own tests put there.
-const VARIABLES: [&str; 15] = [
-    "BIND",
-    "CONFIG",
+/// What the launcher says to tasks, what programs of the crate `downpour` read, and what our own tests set.
+/// Settings of commands are known by their flags.
+const VARIABLES: [&str; 7] = [
+    "COORDINATOR",
     "DIR",
-    "DRAIN",
-    "FIND_WITHIN",
     "JOB",
-    "LOG",
-    "LOG_FORMAT",
-    "LOST_AFTER",
     "SCIPY_PYTHON",
     "START",
     "TARGET",
     "TB_PYTHON",
-    "THREADS",
-    "TRANSPORT",
 ];
+/// How names of settings in the environment begin.
+const PREFIX: &str = "DOWNPOUR_";
 /// Beginnings of names that are others' own business.
 const OTHERS: [&str; 2] = ["TEST_", "TF_"];
 
 /// Refuses variables that look like settings and are none: a misspelled one would silently say nothing.
-pub(crate) fn check_environment(names: impl Iterator<Item = String>) -> Result<()> {
+pub(crate) fn check_environment(
+    command: &clap::Command,
+    names: impl Iterator<Item = String>,
+) -> Result<()> {
+    let commands = command.get_subcommands();
+    let flags = commands.flat_map(|c| c.get_arguments());
+    let variables = flags.filter_map(|flag| flag.get_env()?.to_str()?.strip_prefix(PREFIX));
+    let known: BTreeSet<&str> = variables.chain(VARIABLES).collect();
     for name in names {
-        let Some(rest) = name.strip_prefix("DOWNPOUR_") else {
+        let Some(rest) = name.strip_prefix(PREFIX) else {
             continue;
         };
-        if VARIABLES.contains(&rest) || OTHERS.iter().any(|o| rest.starts_with(o)) {
+        if known.contains(rest) || OTHERS.iter().any(|o| rest.starts_with(o)) {
             continue;
         }
-        let nearest = VARIABLES.iter().min_by_key(|known| distance(known, rest));
+        let nearest = known.iter().min_by_key(|known| distance(known, rest));
         let meant = nearest.filter(|known| distance(known, rest) <= 3);
         let hint = meant.map_or(String::new(), |known| {
-            format!("; did you mean DOWNPOUR_{known}?")
+            format!("; did you mean {PREFIX}{known}?")
         });
         bail!("the environment holds {name}, which is no setting{hint}");
     }
@@ -253,12 +256,17 @@ pub(crate) fn bind_hint(address: &str, reason: &std::io::Error) -> String {
 #[cfg(test)]
 mod tests {
     use super::check_environment;
+    use clap::CommandFactory as _;
 
     #[test]
     fn misspelled_settings_are_refused() {
-        let check = |name: &str| check_environment([name.to_owned()].into_iter());
+        let command = crate::Cli::command();
+        let check = |name: &str| check_environment(&command, [name.to_owned()].into_iter());
         for good in [
             "DOWNPOUR_LOG",
+            "DOWNPOUR_MEMORY_LIMIT",
+            "DOWNPOUR_STEP_MEMORY_LIMIT",
+            "DOWNPOUR_COORDINATOR",
             "DOWNPOUR_TF_PYTHON",
             "DOWNPOUR_TEST_X",
             "HOME",

@@ -36,9 +36,9 @@ pub(crate) struct DashboardFlags {
     #[arg(long, value_name = "FILE", requires = "at")]
     dashboard_token_file: Option<PathBuf>,
 
-    /// Run this shell command for every alert (a loss that is no number, a step that stands, a lost task, stale
-    /// updates), with the alert as JSON on its standard input: 'curl -sd @- URL'
-    #[arg(long, value_name = "COMMAND", requires = "at")]
+    /// Post every alert (a loss that is no number, a step that stands, a lost task, stale updates) as JSON to this address,
+    /// http:// or https://, by the program curl; anything else is a shell command that gets the JSON on its standard input
+    #[arg(long, value_name = "URL|COMMAND", requires = "at")]
     on_alert: Option<String>,
 }
 
@@ -325,14 +325,26 @@ fn kind(kind: HappeningKind) -> &'static str {
     }
 }
 
-/// Runs the command of `--on-alert`. It has a thread of its own: nobody waits for it.
-fn tell(command: &str, alert: &str) {
-    let child = Command::new("sh")
-        .args(["-c", command])
-        .stdin(Stdio::piped())
-        .stdout(Stdio::null())
-        .spawn();
-    match child {
+/// Runs the command of `--on-alert`, or posts to its address. It has a thread of its own: nobody waits for it.
+fn tell(to: &str, alert: &str) {
+    let is_address = ["http://", "https://"].iter().any(|s| to.starts_with(s));
+    let mut command = match is_address {
+        true => {
+            // Brings TLS, proxies and the machine's certificates. What it cannot do it says on standard error.
+            let mut curl = Command::new("curl");
+            curl.args(["--silent", "--show-error", "--fail", "--max-time", "20"])
+                .args(["--header", "Content-Type: application/json"])
+                .args(["--data-binary", "@-", "--url", to]);
+            curl
+        }
+        false => {
+            let mut shell = Command::new("sh");
+            shell.args(["-c", to]);
+            shell
+        }
+    };
+    let program = command.get_program().to_string_lossy().into_owned();
+    match command.stdin(Stdio::piped()).stdout(Stdio::null()).spawn() {
         Ok(mut child) => {
             let line = format!("{alert}\n");
             std::thread::spawn(move || {
@@ -345,7 +357,7 @@ fn tell(command: &str, alert: &str) {
         }
         Err(e) => crate::log::say(
             std::io::stderr(),
-            &format!("--on-alert: cannot start sh: {e}\n"),
+            &format!("--on-alert: cannot start {program}: {e}\n"),
         ),
     }
 }

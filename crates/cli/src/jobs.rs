@@ -17,8 +17,8 @@ use std::time::{Duration, SystemTime, UNIX_EPOCH};
 const FOLLOW_EVERY: Duration = Duration::from_millis(200);
 
 /// A run by its record.
-struct Known {
-    dir: PathBuf,
+pub(crate) struct Known {
+    pub(crate) dir: PathBuf,
     record: Value,
 }
 
@@ -54,13 +54,18 @@ impl Known {
         self.record["job"]["started"].as_f64().unwrap_or(0.0)
     }
 
+    /// Seconds since it started.
+    pub(crate) fn age(&self) -> f64 {
+        now() - self.started()
+    }
+
     /// The last part of its directory's path: what people call it.
-    fn name(&self) -> String {
+    pub(crate) fn name(&self) -> String {
         let name = self.dir.file_name().unwrap_or_default();
         clean(&name.to_string_lossy())
     }
 
-    fn tasks(&self) -> impl Iterator<Item = &Value> {
+    pub(crate) fn tasks(&self) -> impl Iterator<Item = &Value> {
         self.record["job"]["tasks"].as_array().into_iter().flatten()
     }
 }
@@ -80,13 +85,20 @@ fn known() -> Vec<Known> {
     runs
 }
 
+/// Those that run.
+pub(crate) fn running() -> Vec<Known> {
+    let mut runs = known();
+    runs.retain(Known::is_running);
+    runs
+}
+
 fn now() -> f64 {
     let since = SystemTime::now().duration_since(UNIX_EPOCH);
     since.map_or(0.0, |d| d.as_secs_f64())
 }
 
 /// `12 s`, `3 min`, `5 h`, `9 d`.
-fn span(seconds: f64) -> String {
+pub(crate) fn span(seconds: f64) -> String {
     let s = seconds.max(0.0);
     match s {
         s if s < 120.0 => format!("{s:.0} s"),
@@ -136,7 +148,7 @@ impl Ps {
                 false => "-".to_owned(),
             };
             let dir = clean(&run.dir.to_string_lossy());
-            let age = span(now() - run.started());
+            let age = span(run.age());
             rows.push([
                 run.name(),
                 run.status(),
@@ -208,6 +220,10 @@ impl Tail {
         let Ok(mut file) = std::fs::File::open(&self.path) else {
             return Ok(false);
         };
+        // A log that has become too long began anew.
+        if file.metadata()?.len() < self.offset {
+            (self.offset, self.rest) = (0, Vec::new());
+        }
         file.seek(SeekFrom::Start(self.offset))?;
         let before = self.rest.len();
         self.offset += file.read_to_end(&mut self.rest)? as u64;
@@ -315,7 +331,7 @@ impl Clean {
                     .with_context(|| format!("cannot remove '{shown}'"))?;
             }
             let verb = if self.yes { "removed" } else { "would remove" };
-            writeln!(out, "{verb} {shown}, {} ago", span(now() - run.started()))?;
+            writeln!(out, "{verb} {shown}, {} ago", span(run.age()))?;
         }
         if let (true, Some(list)) = (self.yes, list()) {
             // Links to what is gone.

@@ -18,6 +18,7 @@ mod serve;
 mod shell;
 mod stop;
 mod storage;
+mod top;
 mod version;
 
 use clap::{CommandFactory, Parser, Subcommand};
@@ -62,6 +63,9 @@ enum Command {
 
     /// List the jobs of this machine
     Ps(jobs::Ps),
+
+    /// Watch what the jobs of this machine do
+    Top(top::Top),
 
     /// Print what the tasks of a job printed
     Logs(jobs::Logs),
@@ -133,7 +137,7 @@ fn main() -> ExitCode {
     }
     let cli = Cli::parse();
     let names = std::env::vars_os().filter_map(|(name, _)| name.into_string().ok());
-    if let Err(e) = config::check_environment(names) {
+    if let Err(e) = config::check_environment(&Cli::command(), names) {
         return refusal::report(&e);
     }
     let done = |()| ExitCode::SUCCESS;
@@ -142,6 +146,7 @@ fn main() -> ExitCode {
         Command::Stop(stop) => stop.run().map(done),
         Command::Dashboard(show) => show.run().map(done),
         Command::Ps(ps) => ps.run().map(done),
+        Command::Top(top) => top.run().map(done),
         Command::Logs(logs) => logs.run().map(done),
         Command::Clean(clean) => clean.run().map(done),
         Command::Run(run) => run.run(),

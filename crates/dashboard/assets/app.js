@@ -43,6 +43,10 @@ async function tick() {
       known.nextLog = more.next;
       showLog(more.lines);
     }
+    if (state.recording && state.recording.count !== recorded.count) {
+      if (state.recording.count) takeTrace(await ask('/api/timeline'));
+      recorded.count = state.recording.count;
+    }
     show();
     pulse(true);
     // The job's process waits until the end is shown.
@@ -89,6 +93,7 @@ function show() {
   showRates(s);
   showStaleness(s);
   showPlacement(s);
+  if (s.recording) showTimeline(s);
   tables(s);
   showEvents(s);
   announce(s);
@@ -348,6 +353,17 @@ for (const id of ['log-source', 'log-level', 'log-find']) {
   });
 }
 
+$('record').addEventListener('click', async () => {
+  $('record').disabled = true;
+  await ask('/api/record').catch(() => {});
+  await tick();
+});
+$('timeline-step').addEventListener('input', () => {
+  chooseStep();
+  if (known.state) showTimeline(known.state);
+});
+if (run) $('timeline-save').href = '/api/timeline?run=' + encodeURIComponent(run);
+
 for (const button of document.querySelectorAll('[data-axis]')) {
   button.addEventListener('click', () => {
     known.axis = button.dataset.axis;
@@ -377,6 +393,15 @@ try {
   if (runs !== null && !run) location.replace('/runs');
   $('to-runs').hidden = runs === null;
 })();
+
+// A page that is closed or hidden need not be told the end: the job's process would wait for it.
+function leave() {
+  const path = `/api/state?page=${known.name}&shows=end` + (run ? '&run=' + encodeURIComponent(run) : '');
+  if (document.hidden || known.leaving) fetch(path, { keepalive: true, cache: 'no-store' }).catch(() => {});
+}
+document.addEventListener('visibilitychange', leave);
+addEventListener('pagehide', () => { known.leaving = true; leave(); });
+addEventListener('pageshow', () => { known.leaving = false; });
 
 addEventListener('resize', () => { if (known.state) show(); });
 (async () => {

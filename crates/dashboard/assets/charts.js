@@ -185,20 +185,24 @@ class LineChart {
     }
     const parts = [];
     this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
-    if (!Number.isFinite(x0) || !Number.isFinite(y0) || !Number.isFinite(y1)) {
-      this.svg.replaceChildren(el('text', { x: width / 2, y: height / 2, 'text-anchor': 'middle' }, 'nothing yet'));
-      this.svg.setAttribute('aria-label', `${this.options.label}: nothing yet`);
-      this.scale = null;
-      return;
-    }
+    const isEmpty = !Number.isFinite(x0) || !Number.isFinite(y0) || !Number.isFinite(y1);
     if (this.range) [x0, x1] = this.range;
     if (x1 === x0) x1 = x0 + 1;
+    const back = px => x0 + (px - m.left) / (width - m.left - m.right) * (x1 - x0);
+    // Where nothing is, a part that was chosen can still be left.
+    this.scale = isEmpty && !this.range ? null : { width, x0, x1, back };
+    this.svg.dataset.range = this.scale ? `${x0} ${x1}` : '';
+    if (isEmpty) {
+      const words = this.range ? 'nothing here; 0 shows all' : 'nothing yet';
+      this.svg.replaceChildren(el('text', { x: width / 2, y: height / 2, 'text-anchor': 'middle' }, words));
+      this.svg.setAttribute('aria-label', `${this.options.label}: ${words}`);
+      return;
+    }
     const room = y1 === y0 ? Math.abs(y0) * 0.1 || 1 : (y1 - y0) * 0.06;
     y1 += room;
     if (!this.options.fromZero) y0 -= room;
     const X = x => m.left + (x - x0) / (x1 - x0) * (width - m.left - m.right);
     const Y = y => height - m.bottom - (y - y0) / (y1 - y0) * (height - m.top - m.bottom);
-    this.scale = { width, x0, x1, back: px => x0 + (px - m.left) / (width - m.left - m.right) * (x1 - x0) };
     // Bytes are counted in powers of two: ticks are round in the unit that is shown.
     const unit = this.options.formatY === Format.bytes ? Math.pow(1024, Math.max(0, Math.floor(Math.log(y1 || 1) / Math.log(1024)))) : 1;
     for (const t of ticks(y0 / unit, y1 / unit, 4).map(t => t * unit)) {

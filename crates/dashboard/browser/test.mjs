@@ -2,7 +2,7 @@
 //   node test.mjs DOWNPOUR CHROMIUM NODE_MODULES SHOTS MNIST
 // Prints `ok …` for each thing that holds and ends with 1 at the first that does not.
 import { spawn } from 'node:child_process';
-import { appendFileSync, mkdirSync, mkdtempSync, rmSync, writeFileSync } from 'node:fs';
+import { appendFileSync, mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
 import { once } from 'node:events';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
@@ -10,8 +10,8 @@ import { pathToFileURL } from 'node:url';
 
 const [downpour, chromiumPath, modules, shots, mnist] = process.argv.slice(2);
 const { chromium } = await import(pathToFileURL(join(modules, 'playwright-core/index.mjs')).href);
-// What takes a second on a quiet machine.
-const LONG = 60000;
+// What takes a second on a quiet machine. Every wait is for a state and ends with it, so this costs nothing.
+const LONG = 240000;
 
 function ok(holds, what) {
   if (!holds) throw new Error('not so: ' + what);
@@ -45,6 +45,13 @@ function scalar(tag, step, value) {
   return record(Buffer.concat([time, Buffer.from([0x10, step, 0x2a, summary.length]), summary]));
 }
 
+// A promise, for so long.
+function within(promise, what) {
+  let timer;
+  const late = new Promise((_, failed) => { timer = setTimeout(() => failed(new Error(`${what} takes more than ${LONG / 1000} s`)), LONG); });
+  return Promise.race([promise, late]).finally(() => clearTimeout(timer));
+}
+
 const dir = mkdtempSync(join(tmpdir(), 'downpour-dashboard-'));
 const job = join(dir, 'job'), train = join(dir, 'train');
 mkdirSync(train);
@@ -69,10 +76,11 @@ function start(args) {
   return it;
 }
 
-const training = (name, where, more) => ['run', '--name', name, '--drain', '3s', '--dir', where, '--dashboard', '0', '--quiet', ...more];
+// What a program saves at its end may take its time.
+const training = (name, where, more) => ['run', '--name', name, '--drain', '60s', '--dir', where, '--dashboard', '0', '--quiet', ...more];
 const program = (to, ...more) => ['--', downpour, 'demo-worker', '--model', 'softmax', '--data', mnist, '--dir', to, ...more];
 // A long pause before the restart: long enough to be seen dead.
-const runner = start([...training('browser-test', job, ['--ps', '2', '--workers', '2', '--backoff', '6s', '--kill', 'ps:1@12s', '--train-dir', train]),
+const runner = start([...training('browser-test', job, ['--ps', '2', '--workers', '2', '--backoff', '20s', '--restarts', '3', '--train-dir', train]),
   ...program(train, '--steps', '1000000000')]);
 let browser;
 
@@ -84,6 +92,14 @@ async function open(address, options) {
   page.on('console', m => { if (['error', 'warning'].includes(m.type())) seen.complaints.push(m.text()); });
   page.on('pageerror', e => seen.complaints.push(e.message));
   page.setDefaultTimeout(LONG);
+  // What was announced stays known when something else is.
+  await page.addInitScript(() => {
+    window.announced = [];
+    addEventListener('DOMContentLoaded', () => {
+      const place = document.getElementById('announce');
+      if (place) new MutationObserver(() => window.announced.push(place.textContent)).observe(place, { childList: true, characterData: true, subtree: true });
+    });
+  });
   await page.goto(address);
   await page.waitForSelector('.pulse.live, .pulse.over, #table-runs tbody');
   return [page, seen];
@@ -124,7 +140,14 @@ async function live(page) {
   ok(true, 'links are busy');
 }
 
+// Kills a task when the page has been seen to show it alive, by its number in the job's record.
+function kill(task) {
+  const record = JSON.parse(readFileSync(join(job, 'run.json'), 'utf8'));
+  process.kill(record.job.tasks.find(t => t.name === task).pid, 'SIGKILL');
+}
+
 async function lossAndReturn(page) {
+  kill('ps:1');
   await page.waitForSelector('.node.lost[data-task="ps:1"]', { state: 'attached' });
   const red = await page.evaluate(() => {
     const stroke = getComputedStyle(document.querySelector('.node.lost rect')).stroke;
@@ -138,13 +161,33 @@ async function lossAndReturn(page) {
   await page.waitForSelector('#events li.loss', { state: 'attached' });
   await page.waitForSelector('#events li.restart', { state: 'attached' });
   ok(true, 'it comes back, and both are events');
-  ok(/ps:1/.test(await page.textContent('#announce')), 'and are announced to those who do not see');
+  await page.waitForFunction(() => window.announced.some(words => /ps:1/.test(words)));
+  ok(true, 'and are announced to those who do not see');
   await page.waitForSelector('#chart-steps .mark.loss', { state: 'attached' });
   ok(true, 'and marks on the time axis');
+  ok(await page.getAttribute('[data-axis="step"]', 'aria-pressed') === 'true', 'curves have a step axis at first');
+  await page.waitForFunction(() => document.querySelector('#curves .mark.loss') && document.querySelectorAll('#curves svg.chart:first-of-type .mark.checkpoint').length > 0);
+  ok(true, 'on which the loss and checkpoints are marked, too');
   await grows(page, await points(page));
   ok(true, 'curves grow again');
   const rows = await page.evaluate(() => [...document.querySelectorAll('#events li')].map(e => e.className));
   ok(rows.every((kind, i) => kind !== 'checkpoint' || rows[i + 1] !== 'checkpoint'), 'checkpoints in a row are one event');
+}
+
+// One step across tasks, recorded on demand: who computed, who waited for whom.
+async function oneStep(page) {
+  await page.click('#record');
+  await page.waitForFunction(() => document.querySelectorAll('#timeline .computed').length > 3 && document.querySelectorAll('#timeline .awaited').length > 0);
+  const rows = await page.evaluate(() => [...document.querySelectorAll('#timeline text.row')].map(t => t.textContent));
+  ok(['ps:0', 'ps:1'].every(t => rows.includes(t)) && rows.some(t => t.startsWith('worker:')), `a recorded step shows what tasks computed (${rows})`);
+  const waits = await page.evaluate(() => [...document.querySelectorAll('#table-waits tbody tr')].map(r => [r.cells[0].textContent, r.cells[1].textContent]));
+  ok(waits.some(([who, whom]) => who.startsWith('worker') && whom.startsWith('ps')) && waits.some(([who, whom]) => who.startsWith('ps') && whom.startsWith('worker')), 'and who waited for whom');
+  await page.focus('#timeline svg');
+  await page.keyboard.press('Home');
+  ok(/(computed|waited) /.test(await page.textContent('#timeline .tip')), 'arrow keys read it');
+  const trace = await page.evaluate(async () => (await fetch(document.getElementById('timeline-save').href)).json());
+  ok(trace.traceEvents.length > 10, 'it can be saved for a trace viewer');
+  await page.locator('#timeline-card').screenshot({ path: join(shots, 'timeline.png') });
 }
 
 async function byKeyboard(page) {
@@ -175,15 +218,19 @@ async function chartTools(page) {
   await page.click('#log-axis');
   ok(await page.getAttribute('#log-axis', 'aria-pressed') === 'true' && await path() !== before, 'and drawn on a log axis');
   await page.click('#log-axis');
-  const labels = () => page.evaluate(() => [...document.querySelectorAll('#curves svg.chart')[0].querySelectorAll('text')].map(t => t.textContent).join());
-  const all = await labels();
+  // What is shown of the axis, whatever comes in meanwhile.
+  const range = async () => (await page.evaluate(() => document.querySelector('#curves svg.chart').dataset.range)).split(' ').map(Number);
+  const all = await range();
   await page.focus('#curves svg.chart');
   await page.keyboard.press('+');
-  const near = await labels();
-  ok(near !== all, '+ zooms in');
+  const near = await range();
+  ok(near[1] - near[0] < (all[1] - all[0]) * 0.9, `+ zooms in (${all} to ${near})`);
   await page.keyboard.press('Shift+ArrowLeft');
-  ok(await labels() !== near, 'Shift and an arrow pan');
+  const panned = await range();
+  ok(panned[0] < near[0], 'Shift and an arrow pan');
+  for (let i = 0; i < 9; i++) await page.keyboard.press('Shift+ArrowLeft');
   await page.keyboard.press('0');
+  ok((await range())[1] >= all[1], '0 shows all again, also from where nothing is');
   await page.locator('#curves svg.chart').first().blur();
 }
 
@@ -208,14 +255,14 @@ async function afterwards(page) {
   ok(/^interrupted .*global step [\d,]+/.test(await page.textContent('#ending-head')), 'the end is told, with the last step');
   ok(/[1-9].* steps\/s/.test(await page.textContent('#tile-steps-note')), 'with its mean rate, whatever other event files count');
   await page.screenshot({ path: join(shots, 'done.png'), fullPage: true });
-  await runner.ended;
+  await within(runner.ended, 'the end of the job');
   await page.waitForSelector('.pulse.down');
   ok(true, 'a page whose job is over says so');
   const other = join(dir, 'other'), to = join(dir, 'train2');
   mkdirSync(to);
-  await start([...training('short', other, ['--ps', '1', '--workers', '1', '--train-dir', to]), ...program(to, '--steps', '400', '--sync')]).ended;
+  await within(start([...training('short', other, ['--ps', '1', '--workers', '1', '--train-dir', to]), ...program(to, '--steps', '400', '--sync')]).ended, 'a short job');
   const pages = start(['dashboard', '--port', '0', job, other]);
-  const address = await pages.url;
+  const address = await within(pages.url, 'the start of the dashboard');
   const [runs, seen] = await open(address + 'runs', { viewport: { width: 1280, height: 900 }, colorScheme: 'light' });
   await runs.waitForFunction(() => document.querySelectorAll('#table-runs tbody tr').length === 2);
   ok(/interrupted/.test(await runs.textContent('#table-runs')) && /done/.test(await runs.textContent('#table-runs')), 'both runs are listed with how they ended');
@@ -230,11 +277,13 @@ async function afterwards(page) {
   await grows(runs, 2);
   await runs.waitForFunction(() => document.querySelectorAll('#table-tasks tbody tr').length === 4 && /[1-9]/.test(document.getElementById('tile-steps').textContent));
   ok(true, 'a past run has its end, curves, tasks and last step');
+  await runs.waitForFunction(() => document.querySelectorAll('#timeline .computed').length > 3);
+  ok(true, 'and the step that was recorded');
   const [step, saved] = await runs.evaluate(() => [document.getElementById('tile-steps').textContent, document.getElementById('tile-checkpoint').textContent.replace('step ', '')]);
   ok(step === saved, `the last step is that of the last checkpoint (${step}, ${saved})`);
   await runs.screenshot({ path: join(shots, 'past.png'), fullPage: true });
   pages.child.kill('SIGINT');
-  await pages.ended;
+  await within(pages.ended, 'the end of the dashboard');
   return seen;
 }
 
@@ -242,7 +291,7 @@ async function twelve() {
   const to = join(dir, 'train12');
   mkdirSync(to);
   const many = start([...training('twelve', join(dir, 'twelve'), ['--ps', '4', '--workers', '8', '--train-dir', to]), ...program(to, '--steps', '1000000000')]);
-  const [page, seen] = await open(await many.url, { viewport: { width: 1280, height: 900 }, colorScheme: 'dark' });
+  const [page, seen] = await open(await within(many.url, 'the start of twelve tasks'), { viewport: { width: 1280, height: 900 }, colorScheme: 'dark' });
   await page.waitForFunction(() => document.querySelectorAll('svg.matrix .node.alive').length === 12);
   await page.waitForFunction(() => document.querySelectorAll('svg.matrix .cell[data-link]').length >= 8);
   await grows(page, 2);
@@ -250,7 +299,7 @@ async function twelve() {
   await fits(page, 'twelve tasks');
   await page.screenshot({ path: join(shots, 'twelve.png'), fullPage: true });
   many.child.kill('SIGINT');
-  await many.ended;
+  await within(many.ended, 'the end of twelve tasks');
   return seen;
 }
 
@@ -268,14 +317,15 @@ async function hostile(page) {
 }
 
 try {
-  const address = await runner.url;
-  browser = await chromium.launch({ executablePath: chromiumPath, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
+  const address = await within(runner.url, 'the start of the job');
+  browser = await chromium.launch({ executablePath: chromiumPath, timeout: LONG, args: ['--no-sandbox', '--disable-dev-shm-usage'] });
   const [page, seen] = await open(address, { viewport: { width: 1280, height: 900 }, colorScheme: 'light' });
   await live(page);
   await lossAndReturn(page);
   await byKeyboard(page);
   await chartTools(page);
   await logTools(page);
+  await oneStep(page);
   await fits(page, 'laptop');
   const apart = await page.evaluate(() => {
     const boxes = [...document.querySelectorAll('#chart-staleness svg g > text:nth-of-type(1)')].map(t => t.getBoundingClientRect());
@@ -292,6 +342,12 @@ try {
   const [phone, seenPhone] = await open(address, { viewport: { width: 390, height: 844 }, colorScheme: 'light', reducedMotion: 'reduce', isMobile: true, hasTouch: true });
   await live(phone);
   await fits(phone, 'phone');
+  const wider = await phone.evaluate(() => [...document.querySelectorAll('.node')].filter(n => {
+    const box = n.querySelector('rect').getBoundingClientRect();
+    return [...n.querySelectorAll('text')].some(t => t.getBoundingClientRect().right > box.right + 1);
+  }).map(n => n.dataset.task));
+  ok(wider.length === 0, `what is said of a task stays in its box (${wider})`);
+  ok(!/\d\.\d\d+ steps\/s/.test(await phone.title() + await phone.textContent('#tile-steps-note')), 'rates have no digits that mean nothing');
   ok(await phone.evaluate(() => getComputedStyle(document.querySelector('.pulse .dot')).animationName) === 'none', 'nothing moves where that is not wanted');
   await phone.screenshot({ path: join(shots, 'phone.png'), fullPage: true });
   await hostile(page);

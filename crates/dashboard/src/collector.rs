@@ -10,6 +10,7 @@ use crate::scalars::Scalars;
 use crate::state::{self, EventShown, JobShown, StateShown, TaskShown, short};
 use crate::steps::{GlobalStep, StepShown};
 use crate::task::{Change, TaskPhase, WatchedTask};
+use crate::timeline::{self, MAX_RECORDED, Timeline};
 use crate::{JobView, LogSink, Subject};
 use downpour_formats::LocalStorage;
 use downpour_net::inspect_task;
@@ -29,8 +30,9 @@ const PATIENCE: Duration = Duration::from_secs(3);
 const AT_ONCE: usize = 64;
 /// Tasks that are watched.
 const MAX_TASKS: usize = 1000;
-/// A page that has not asked for so long is closed, or nobody looks at it.
-const GONE: Duration = Duration::from_secs(4);
+/// A page that has not asked for so long is gone without a word: it says so when it is closed or hidden. One on a busy
+/// machine may be slow to ask.
+const GONE: Duration = Duration::from_secs(12);
 /// Pages that are waited for at the end.
 const MAX_PAGES: usize = 100;
 const MAX_PAGE_NAME: usize = 40;
@@ -44,6 +46,7 @@ pub(crate) struct Collector {
     subject: Subject,
     known: Mutex<Known>,
     scalars: Mutex<Scalars>,
+    timeline: Mutex<Timeline>,
 }
 
 struct Known {
@@ -107,6 +110,7 @@ impl Collector {
             subject,
             known: Mutex::new(known),
             scalars: Mutex::default(),
+            timeline: Mutex::default(),
         }
     }
 
@@ -260,6 +264,7 @@ impl Collector {
             if memory["state"].is_object() {
                 known.past = Some(memory["state"].clone());
             }
+            *collector.timeline.lock() = Timeline::of_kept(&memory["timeline"]);
             let rows = memory["rows"].as_array().into_iter().flatten();
             for row in rows {
                 // A row of another version is left out.
@@ -308,8 +313,42 @@ impl Collector {
     /// What is kept of a job that has ended: the last state and the samples.
     pub(crate) fn memory(&self) -> String {
         let state = self.state();
+        let timeline = self.timeline.lock().kept();
         let known = self.known.lock();
-        json!({"format": 1, "state": state, "rows": known.samples.since(0)}).to_string()
+        json!({"format": 1, "state": state, "rows": known.samples.since(0), "timeline": timeline})
+            .to_string()
+    }
+
+    /// Has the tasks that have sessions record their next steps. Inside a tokio runtime; does not wait.
+    pub(crate) fn record(self: &Arc<Self>) {
+        if !self.timeline.lock().begin(now()) {
+            return;
+        }
+        let tasks = {
+            let known = self.known.lock();
+            let mut able: Vec<&WatchedTask> = known.tasks.iter().collect();
+            able.retain(|t| {
+                let report = t.report.as_ref().filter(|_| t.phase == TaskPhase::Alive);
+                report.is_some_and(|r| !r.sessions.is_empty())
+            });
+            let named = able.into_iter().take(MAX_RECORDED);
+            named
+                .map(|t| (short(&t.name), t.address.clone()))
+                .collect::<Vec<_>>()
+        };
+        let this = self.clone();
+        tokio::spawn(async move {
+            let answers = match tasks.is_empty() {
+                true => vec![("nobody".to_owned(), Err("no task has a session".to_owned()))],
+                false => timeline::record(tasks).await,
+            };
+            this.timeline.lock().end(answers);
+        });
+    }
+
+    /// `/api/timeline`: the last recording.
+    pub(crate) fn timeline(&self) -> String {
+        self.timeline.lock().trace().to_owned()
     }
 
     /// Whether every page that is open has said that it shows the end. That it was answered is not enough: the answer
@@ -344,6 +383,7 @@ impl Collector {
             "job",
             "checkpoints",
             "results",
+            "recording",
             "alerts",
             "next_sample",
             "scalars_version",
@@ -367,6 +407,7 @@ impl Collector {
             let scalars = self.scalars.lock();
             (scalars.results(), scalars.version())
         };
+        let recording = self.timeline.lock().shown.clone();
         let tasks = known.tasks.iter().map(|task| {
             let process = known.process(&task.name);
             let restarts = process.map_or(0, |p| u64::from(p.restarts));
@@ -397,6 +438,7 @@ impl Collector {
             events: known.events.iter().cloned().collect(),
             alerts: known.alerts.clone(),
             results,
+            recording,
             next_sample: known.samples.next(),
             scalars_version,
             next_log: self.subject.sink.next(),

@@ -23,6 +23,7 @@ mod state;
 mod steps;
 mod subject;
 mod task;
+mod timeline;
 
 pub use logs::LogSink;
 pub use subject::{AlertSink, Ending, JobEvent, JobSource, JobTask, JobView, Subject};

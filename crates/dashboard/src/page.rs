@@ -41,6 +41,11 @@ const ASSETS: &[(&str, &str, &str)] = &[
         include_str!("../assets/topology.js"),
     ),
     (
+        "/timeline.js",
+        "text/javascript; charset=utf-8",
+        include_str!("../assets/timeline.js"),
+    ),
+    (
         "/icon.svg",
         "image/svg+xml",
         include_str!("../assets/icon.svg"),
@@ -141,7 +146,14 @@ fn answer(source: &Source, request: &HttpRequest) -> HttpAnswer {
     }
 }
 
-fn figures(collector: &Collector, request: &HttpRequest) -> HttpAnswer {
+/// Whether a browser asks on behalf of a page from elsewhere. Unlike figures, which such a page cannot read, recording
+/// steps has an effect.
+fn is_of_another_page(request: &HttpRequest) -> bool {
+    let site = request.header("sec-fetch-site");
+    site.is_some_and(|site| !matches!(site, "same-origin" | "none"))
+}
+
+fn figures(collector: &Arc<Collector>, request: &HttpRequest) -> HttpAnswer {
     let number = |name: &str| request.parameter(name).and_then(|n| n.parse::<u64>().ok());
     match request.path.as_str() {
         "/api/state" => {
@@ -153,6 +165,14 @@ fn figures(collector: &Collector, request: &HttpRequest) -> HttpAnswer {
             HttpAnswer::new(200, JSON, collector.samples(number("since").unwrap_or(0)))
         }
         "/api/scalars" => HttpAnswer::new(200, JSON, collector.scalars(number("seen"))),
+        "/api/timeline" => HttpAnswer::new(200, JSON, collector.timeline()),
+        "/api/record" => match is_of_another_page(request) {
+            true => HttpAnswer::text(403, "only the dashboard's own page records steps"),
+            false => {
+                collector.record();
+                HttpAnswer::new(200, JSON, "{}")
+            }
+        },
         "/api/logs" => HttpAnswer::new(200, JSON, collector.logs(number("since").unwrap_or(0))),
         "/metrics" => HttpAnswer::new(
             200,
@@ -212,6 +232,20 @@ mod tests {
         ] {
             let answer = ask("/api/state", &[("Host", host)], None);
             assert_eq!(answer.status, status, "{host}");
+        }
+    }
+
+    #[tokio::test]
+    async fn a_page_from_elsewhere_records_no_steps() {
+        for (site, status) in [
+            ("cross-site", 403),
+            ("same-site", 403),
+            ("same-origin", 200),
+            ("none", 200),
+        ] {
+            let headers = [("Host", "localhost:6006"), ("Sec-Fetch-Site", site)];
+            let answer = ask("/api/record", &headers, None);
+            assert_eq!(answer.status, status, "{site}");
         }
     }
 

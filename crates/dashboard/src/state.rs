@@ -6,6 +6,7 @@ use crate::alerts::Alert;
 use crate::files::Checkpoint;
 use crate::steps::StepShown;
 use crate::task::{Rates, TaskPhase, WatchedTask};
+use crate::timeline::RecordingShown;
 use downpour_wire::control::{StalenessReport, StepCounts, TaskReport, VariableTotals};
 use downpour_wire::replicas::{self, trained};
 use serde::Serialize;
@@ -41,6 +42,8 @@ pub(crate) struct StateShown {
     pub(crate) alerts: Vec<Alert>,
     /// The last value of every curve.
     pub(crate) results: BTreeMap<String, f32>,
+    /// The last step that was recorded.
+    pub(crate) recording: RecordingShown,
     /// What the other parts of the API have by now.
     pub(crate) next_sample: u64,
     pub(crate) scalars_version: u64,

@@ -1,12 +1,30 @@
-//! What a task says of itself, put together from its parts.
+//! What a task says of itself, put together from its parts: its report, and what its next steps do.
 
 use crate::machine;
 use downpour_master::Master;
-use downpour_net::{Admission, Reporter};
+use downpour_net::{Admission, Reporter, StepRecorder};
+use downpour_train::chrome_trace;
 use downpour_wire::control::TaskReport;
 use downpour_worker::Worker;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
+
+/// How long a recording waits for steps.
+const RECORDING: Duration = Duration::from_secs(5);
+
+/// Records the next steps of a task's master, for Chrome's trace viewer and the dashboard.
+pub(crate) fn step_recorder(master: Arc<Master>) -> StepRecorder {
+    Arc::new(move || {
+        let master = master.clone();
+        Box::pin(async move {
+            match master.record(tokio::time::sleep(RECORDING)).await {
+                Ok(Some(steps)) => Ok(chrome_trace(&steps)),
+                Ok(None) => Err(format!("no step ended within {RECORDING:?}")),
+                Err(e) => Err(e.message),
+            }
+        })
+    })
+}
 
 /// Reports of a task whose life begins now.
 pub(crate) fn reporter(

@@ -2,7 +2,7 @@
 
 use crate::ending::{self, EndConfig, EndReason};
 use crate::machine;
-use crate::report::reporter;
+use crate::report::{reporter, step_recorder};
 use downpour_cluster::{ClusterError, ClusterSpec, Transport};
 use downpour_formats::{Files, StorageHandle};
 use downpour_master::{Master, MasterConfig, MasterShell};
@@ -255,6 +255,8 @@ impl Server {
             order,
         };
         admission.show_metrics(&control.reporter, self.allow_remote_inspect);
+        let recorder = step_recorder(self.master.clone());
+        admission.show_steps(recorder, self.allow_remote_inspect);
         let shell = MasterShell::service(self.master.clone(), self.limits.message_bytes);
         let worker = WorkerShell::new(self.worker.clone());
         let mut methods = Methods::default();

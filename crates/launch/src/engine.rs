@@ -118,6 +118,7 @@ impl Outlet {
 
     /// Passes a stream on until it ends.
     pub(crate) fn copy(&self, stream: impl Read, log: Option<File>, printed: Printed) {
+        let log = log.map(|file| (file, self.log.as_path()));
         output::copy(stream, log, self.unlogged.as_deref(), |line| {
             self.hear(printed, line);
         });

@@ -5,10 +5,17 @@
 use crate::TaskName;
 use std::fs::File;
 use std::io::{Read, Write};
-use std::sync::Arc;
+use std::path::{Path, PathBuf};
+use std::sync::{Arc, PoisonError, RwLock};
 
 /// Longest line that is passed on in one piece.
 const MAX_LINE: usize = 16 << 10;
+
+/// Bytes of a log from which on what it holds goes to `NAME.1`, in place of what is there, and it begins anew.
+const MAX_LOG: u64 = 128 << 20;
+
+/// Held by those who write to logs; a log that begins anew is alone.
+static ROTATION: RwLock<()> = RwLock::new(());
 
 /// One of a process's two streams.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -27,12 +34,16 @@ pub type Listener = Arc<dyn Fn(&TaskName, Printed, &str) + Send + Sync>;
 ///
 /// Lines that begin with `unlogged` are for the listener alone.
 pub(crate) fn copy(
-    mut from: impl Read,
-    log: Option<File>,
+    from: impl Read,
+    log: Option<(File, &Path)>,
     unlogged: Option<&str>,
-    mut line: impl FnMut(&str),
+    line: impl FnMut(&str),
 ) {
-    let mut log = log.map(|file| Log::new(file, unlogged));
+    let log = log.map(|(file, path)| Log::new(file, path, MAX_LOG, unlogged));
+    copy_to(from, log, line);
+}
+
+fn copy_to(mut from: impl Read, mut log: Option<Log>, mut line: impl FnMut(&str)) {
     let mut lines = Lines::default();
     let mut buffer = [0; 8192];
     loop {
@@ -60,7 +71,12 @@ pub(crate) fn copy(
 
 /// A log file, without the lines that are not meant for it.
 struct Log {
+    /// Opened to append: several streams write to one log.
     file: File,
+    path: PathBuf,
+    limit: u64,
+    /// Bytes written since its length was looked at.
+    unseen: u64,
     unlogged: Option<Vec<u8>>,
     /// The beginning of a line of which is not known yet whether it is meant for the log.
     open: Vec<u8>,
@@ -70,9 +86,12 @@ struct Log {
 }
 
 impl Log {
-    fn new(file: File, unlogged: Option<&str>) -> Log {
+    fn new(file: File, path: &Path, limit: u64, unlogged: Option<&str>) -> Log {
         Log {
             file,
+            path: path.to_owned(),
+            limit,
+            unseen: 0,
             unlogged: unlogged.map(|mark| mark.as_bytes().to_vec()),
             open: Vec::new(),
             is_left_out: false,
@@ -82,7 +101,7 @@ impl Log {
 
     fn write(&mut self, bytes: &[u8]) -> std::io::Result<()> {
         let Some(mark) = &self.unlogged else {
-            return self.file.write_all(bytes);
+            return self.append(bytes);
         };
         let mut kept = Vec::with_capacity(bytes.len());
         for byte in bytes {
@@ -104,11 +123,41 @@ impl Log {
                 self.in_line = false;
             }
         }
-        self.file.write_all(&kept)
+        self.append(&kept)
     }
 
     fn finish(&mut self) -> std::io::Result<()> {
-        self.file.write_all(&self.open)
+        let open = std::mem::take(&mut self.open);
+        self.append(&open)
+    }
+
+    fn append(&mut self, bytes: &[u8]) -> std::io::Result<()> {
+        {
+            let _shared = ROTATION.read().unwrap_or_else(PoisonError::into_inner);
+            self.file.write_all(bytes)?;
+        }
+        self.unseen += bytes.len() as u64;
+        if self.unseen >= self.limit / 16 {
+            self.unseen = 0;
+            // A log that cannot begin anew goes on as it is.
+            let _ = self.rotate();
+        }
+        Ok(())
+    }
+
+    /// Moves what is there to `NAME.1`, if it is long. The file stays the same one: others have it open, too.
+    fn rotate(&mut self) -> std::io::Result<()> {
+        let _alone = ROTATION.write().unwrap_or_else(PoisonError::into_inner);
+        if self.file.metadata()?.len() < self.limit {
+            return Ok(());
+        }
+        let mut older = self.path.clone().into_os_string();
+        older.push(".1");
+        let older = PathBuf::from(older);
+        let _ = std::fs::remove_file(&older);
+        let mut to = crate::dir::append(&older)?;
+        std::io::copy(&mut File::open(&self.path)?, &mut to)?;
+        self.file.set_len(0)
     }
 }
 
@@ -239,8 +288,41 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("x.log");
         let file = File::create(&path).unwrap();
-        copy(&b"\x1b[31mred\r\n"[..], Some(file), None, |_| ());
+        copy(&b"\x1b[31mred\r\n"[..], Some((file, &path)), None, |_| ());
         assert_eq!(std::fs::read(path).unwrap(), b"\x1b[31mred\r\n");
+    }
+
+    #[test]
+    fn a_long_log_begins_anew_and_its_last_part_stays() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("x.log");
+        let older = dir.path().join("x.log.1");
+        // Two streams of one process write to one log.
+        let open = || {
+            let file = crate::dir::append(&path).unwrap();
+            Log::new(file, &path, 1000, None)
+        };
+        let (mut out, mut err) = (open(), open());
+        let mut written = String::new();
+        for i in 0..200 {
+            let line = format!("line {i:04}\n");
+            let log = if i % 3 == 0 { &mut err } else { &mut out };
+            log.write(line.as_bytes()).unwrap();
+            written += &line;
+        }
+        let read = |path: &Path| std::fs::read_to_string(path).unwrap();
+        let (before, now) = (read(&older), read(&path));
+        assert!(
+            before.len() >= 1000 && before.len() < 1300,
+            "{}",
+            before.len()
+        );
+        assert!(now.len() < 1300, "{}", now.len());
+        let kept = before + &now;
+        assert!(
+            written.ends_with(&kept),
+            "nothing between is missing: {kept}"
+        );
     }
 
     /// Hands out a byte at a time.
@@ -260,12 +342,12 @@ mod tests {
         let mut heard = Vec::new();
         let file = File::create(&path).unwrap();
         let line = |line: &str| heard.push(line.to_owned());
-        copy(Slow(text), Some(file), Some("@progress "), line);
+        copy(Slow(text), Some((file, &path)), Some("@progress "), line);
         assert_eq!(heard.len(), 8, "{heard:?}");
         let log = std::fs::read_to_string(&path).unwrap();
         assert_eq!(log, "one\n@pro\n\n@\ntwo @progress\n@progr");
         let file = File::create(&path).unwrap();
-        copy(&text[..], Some(file), Some("@progress "), |_| ());
+        copy(&text[..], Some((file, &path)), Some("@progress "), |_| ());
         assert_eq!(std::fs::read_to_string(&path).unwrap(), log);
     }
 }

@@ -12,6 +12,7 @@ mod lifecycle;
 mod master;
 mod partial;
 mod plans;
+mod recorder;
 mod registry;
 mod service;
 mod session;

@@ -24,6 +24,7 @@ mod transport_tests;
 pub use call::awaited_tasks::AwaitedTasks;
 pub use call::master::{MasterCalls, RemoteMaster};
 pub use call::peers::{EdgeSink, EdgeWait, Expected, Peers, cluster_from_def, task_name};
+pub use call::record::record_steps;
 pub use call::remote::RemoteTask;
 pub use call::task_probe::TaskProbe;
 pub use counts::{CountedStep, StepCounter};
@@ -32,7 +33,7 @@ pub use lane::{
     is_waiting_client,
 };
 pub use limits::Limits;
-pub use serve::admission::Admission;
+pub use serve::admission::{Admission, Recording, StepRecorder};
 pub use serve::control::{Control, Refusal, Reporter, inspect_task, stop_task};
 pub use serve::dedup::{RecentIds, RecentRequests};
 pub use serve::h2_server::{Answer, HAS_LANES, Methods};

@@ -235,12 +235,8 @@ impl Drawn {
                 format!(" of {}", thousands(self.steps as f64)),
             ),
         };
-        // Time or steps may be up a little before or after; whatever was stopped is not full.
-        let mut trainers = state.tasks.iter().filter(|t| t.role == TaskRole::Trainer);
-        let share = match trainers.all(|t| t.phase == TaskPhase::Done) {
-            true => 1.0,
-            false => share,
-        };
+        let trainers = state.tasks.iter().filter(|t| t.role == TaskRole::Trainer);
+        let share = filled(share, trainers.map(|t| t.phase));
         let (width, unit) = ((columns - 10).min(60), self.unit);
         let head = format!(
             "  {unit} {}{of}   {} {unit}s/s   loss {:.4}   accuracy {:.1} %",
@@ -290,6 +286,14 @@ impl Drawn {
     }
 }
 
+/// How full the bar is. Time or steps may be up a little before or after the end; whatever was stopped is not full.
+fn filled(share: f64, mut trainers: impl Iterator<Item = TaskPhase>) -> f64 {
+    match trainers.all(|phase| phase == TaskPhase::Done) {
+        true => 1.0,
+        false => share,
+    }
+}
+
 /// At most so many characters.
 fn cut(text: &str, columns: usize) -> String {
     match text.chars().count() > columns {
@@ -299,5 +303,23 @@ fn cut(text: &str, columns: usize) -> String {
             .chain(['…'])
             .collect(),
         false => text.to_owned(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use TaskPhase::{Done, Running, Stopped};
+
+    #[test]
+    fn a_bar_is_full_when_all_are_done_and_not_when_they_were_stopped() {
+        for (phases, full) in [
+            ([Running, Running], 0.3),
+            ([Done, Running], 0.3),
+            ([Done, Done], 1.0),
+            ([Stopped, Stopped], 0.3),
+        ] {
+            assert_eq!(filled(0.3, phases.into_iter()), full, "{phases:?}");
+        }
     }
 }

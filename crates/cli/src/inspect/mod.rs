@@ -9,7 +9,7 @@ mod event_tags;
 mod events;
 mod graph;
 mod locate;
-mod output;
+pub(crate) mod output;
 mod progress;
 mod record;
 mod statistics;

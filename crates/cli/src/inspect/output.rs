@@ -7,15 +7,15 @@ use serde_json::Value;
 use std::io::{BufWriter, Stdout, Write};
 
 /// Standard output.
-pub(super) struct Output(BufWriter<Stdout>);
+pub(crate) struct Output(BufWriter<Stdout>);
 
 impl Output {
-    pub(super) fn new() -> Output {
+    pub(crate) fn new() -> Output {
         Output(BufWriter::with_capacity(1 << 16, std::io::stdout()))
     }
 
     /// One line.
-    pub(super) fn line(&mut self, text: &str) -> Result<()> {
+    pub(crate) fn line(&mut self, text: &str) -> Result<()> {
         writeln!(self.0, "{}", clean(text).trim_end())?;
         Ok(())
     }
@@ -34,7 +34,7 @@ impl Output {
     }
 
     /// Columns as wide as they must be, two blanks apart.
-    pub(super) fn table(&mut self, table: &Table) -> Result<()> {
+    pub(crate) fn table(&mut self, table: &Table) -> Result<()> {
         let mut widths = vec![0; table.columns.len()];
         let head: Vec<String> = table.columns.iter().map(|c| c.0.to_owned()).collect();
         let rows = || std::iter::once(&head).chain(&table.rows);
@@ -57,7 +57,7 @@ impl Output {
     }
 
     /// What is buffered goes out.
-    pub(super) fn finish(mut self) -> Result<()> {
+    pub(crate) fn finish(mut self) -> Result<()> {
         self.0.flush()?;
         Ok(())
     }
@@ -65,26 +65,26 @@ impl Output {
 
 /// On which side a column's cells stand.
 #[derive(Clone, Copy)]
-pub(super) enum Align {
+pub(crate) enum Align {
     Left,
     Right,
 }
 
 /// Rows under headings.
-pub(super) struct Table {
+pub(crate) struct Table {
     columns: Vec<(&'static str, Align)>,
     rows: Vec<Vec<String>>,
 }
 
 impl Table {
-    pub(super) fn new(columns: &[(&'static str, Align)]) -> Table {
+    pub(crate) fn new(columns: &[(&'static str, Align)]) -> Table {
         Table {
             columns: columns.to_vec(),
             rows: Vec::new(),
         }
     }
 
-    pub(super) fn row(&mut self, cells: Vec<String>) {
+    pub(crate) fn row(&mut self, cells: Vec<String>) {
         self.rows.push(cells.iter().map(|c| clean(c)).collect());
     }
 
@@ -102,7 +102,7 @@ pub(super) fn count(n: usize, what: &str) -> String {
 }
 
 /// Digits in groups of three.
-pub(super) fn thousands(n: u64) -> String {
+pub(crate) fn thousands(n: u64) -> String {
     let digits = n.to_string();
     let mut out = String::new();
     for (i, c) in digits.chars().enumerate() {
@@ -115,7 +115,7 @@ pub(super) fn thousands(n: u64) -> String {
 }
 
 /// A size for people.
-pub(super) fn bytes(n: u64) -> String {
+pub(crate) fn bytes(n: u64) -> String {
     const UNITS: [&str; 6] = ["KiB", "MiB", "GiB", "TiB", "PiB", "EiB"];
     if n < 1024 {
         return format!("{n} B");

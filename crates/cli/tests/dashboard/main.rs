@@ -7,12 +7,14 @@
 #[allow(dead_code, reason = "shared with other tests")]
 mod process;
 
-use ::downpour::train::{DownpourSgd, GradientDescent, Supervision, global_step};
+use ::downpour::train::{DownpourSgd, GradientDescent, Optimizer as _, Supervision, global_step};
 use ::downpour::{Graph, Init};
 use process::{Task, downpour, run};
 use serde_json::{Value, json};
+use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::time::{Duration, Instant};
 
 /// How long something may take that takes about a second.
@@ -393,4 +395,135 @@ fn an_alert_is_told_to_a_command_once() {
     assert_eq!(alert["text"], "ps:0 does not answer");
     assert_eq!(alert["job"], "worker:0");
     assert_eq!(pair.state()["alerts"][0]["kind"], "lost");
+}
+
+/// Takes one request of HTTP/1 with its content, answers it, and gives it back.
+fn take_post(listener: &TcpListener) -> (String, String) {
+    let (mut socket, _) = listener.accept().unwrap();
+    socket.set_read_timeout(Some(LONG)).unwrap();
+    let mut taken = Vec::new();
+    loop {
+        let text = String::from_utf8_lossy(&taken).into_owned();
+        if let Some((head, body)) = text.split_once("\r\n\r\n") {
+            let lines = head.lines().map(str::to_ascii_lowercase);
+            let mut lengths =
+                lines.filter_map(|l| l.strip_prefix("content-length: ")?.parse().ok());
+            let length: usize = lengths.next().unwrap();
+            if body.len() >= length {
+                socket
+                    .write_all(b"HTTP/1.1 204 No Content\r\nConnection: close\r\n\r\n")
+                    .unwrap();
+                return (head.to_owned(), body.to_owned());
+            }
+        }
+        let mut piece = [0; 4096];
+        let n = socket.read(&mut piece).unwrap();
+        assert!(n > 0, "the sender left in the middle of {text}");
+        taken.extend_from_slice(&piece[..n]);
+    }
+}
+
+#[test]
+fn an_alert_is_posted_to_an_address() {
+    let hook = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = format!("http://{}/hook", hook.local_addr().unwrap());
+    let mut pair = Pair::start(&["--on-alert", &address]);
+    pair.wait_for("alive");
+    pair.ps.child.kill().unwrap();
+    pair.ps.child.wait().unwrap();
+    // The alert is raised before anybody is told.
+    pair.wait_for("lost");
+    let (send, received) = std::sync::mpsc::channel();
+    std::thread::spawn(move || send.send(take_post(&hook)));
+    let (head, body) = received.recv_timeout(LONG).unwrap();
+    assert!(head.starts_with("POST /hook HTTP/1.1"), "{head}");
+    let head = head.to_ascii_lowercase();
+    assert!(head.contains("content-type: application/json"), "{head}");
+    let alert: Value = serde_json::from_str(&body).unwrap();
+    assert_eq!(
+        (&alert["kind"], &alert["text"]),
+        (&json!("lost"), &json!("ps:0 does not answer"))
+    );
+}
+
+/// Trains until it is told to stop: a variable of the parameter server, a gradient of the worker.
+fn train_on(worker: &str, stop: &AtomicBool) {
+    let g = Graph::new();
+    let (step, w) = g.with_device("/job:ps/task:0", || {
+        let w = g.variable("w").init(Init::value(1.0f32)).build();
+        (global_step(&g), w)
+    });
+    let train = g.with_device("/job:worker/task:0", || {
+        let loss = (&*w).square();
+        let optimizer = GradientDescent::new(0.1);
+        optimizer.minimize(&loss, Some(&step)).unwrap()
+    });
+    let session = Supervision::new(format!("grpc://{worker}"), &g);
+    let mut session = session.open().unwrap();
+    while !stop.load(Ordering::Relaxed) {
+        session.step().target(&train).run().unwrap();
+    }
+    session.close().unwrap();
+}
+
+#[test]
+fn a_step_is_recorded_on_demand_with_what_each_task_computed_and_waited_for() {
+    let pair = Pair::start(&[]);
+    let state = pair.wait_for("alive");
+    assert_eq!(state["recording"]["count"], 0);
+    let (worker, stop) = (pair._worker.address(), AtomicBool::new(false));
+    let trace: Value = std::thread::scope(|threads| {
+        threads.spawn(|| train_on(&worker, &stop));
+        let _stops = Stops(&stop);
+        let begin = Instant::now();
+        // Nobody has a session at first, and only the dashboard's own look tells that somebody has.
+        loop {
+            let state = pair.state();
+            if state["recording"]["count"].as_u64() > Some(0) {
+                break;
+            }
+            if state["recording"]["is_running"] == false {
+                let (head, _) = pair.get("/api/record", &pair.page);
+                assert!(head.starts_with("HTTP/1.1 200"), "{head}");
+            }
+            assert!(begin.elapsed() < LONG, "{state}");
+            std::thread::sleep(Duration::from_millis(100));
+        }
+        let (_, body) = pair.get("/api/timeline", &pair.page);
+        serde_json::from_str(&body).unwrap()
+    });
+    let events = trace["traceEvents"].as_array().unwrap();
+    let device = |pid: &Value| {
+        let mut names = events.iter().filter(|e| e["ph"] == "M" && e["pid"] == *pid);
+        let found = names.find(|e| e["name"] == "process_name").unwrap();
+        assert_eq!(found["args"]["step_of"], "worker:0");
+        found["args"]["name"].as_str().unwrap().to_owned()
+    };
+    let (mut computed, mut waits) = (BTreeSet::new(), Vec::new());
+    for event in events.iter().filter(|e| e["ph"] == "X") {
+        match event["name"] == "RecvTensor" {
+            true => waits.push(event["args"]["label"].as_str().unwrap()),
+            false => _ = computed.insert(device(&event["pid"])),
+        }
+    }
+    for task in ["ps", "worker"] {
+        let is_there = |d: &String| d.contains(&format!("/job:{task}/replica:0/task:0/"));
+        assert!(computed.iter().any(is_there), "{task} in {computed:?}");
+    }
+    let wait = |from: &str, to: &str| {
+        let (from, to) = (format!(" from /job:{from}/"), format!(" to /job:{to}/"));
+        let is_it = |label: &&str| label.contains(&from) && label.contains(&to);
+        assert!(waits.iter().any(is_it), "{from}{to}: {waits:?}");
+    };
+    wait("ps", "worker");
+    wait("worker", "ps");
+}
+
+/// Sets a flag when dropped: a test that fails must not leave a thread that goes on.
+struct Stops<'a>(&'a AtomicBool);
+
+impl Drop for Stops<'_> {
+    fn drop(&mut self) {
+        self.0.store(true, Ordering::Relaxed);
+    }
 }

@@ -1,5 +1,6 @@
 //! Graphs: what they are made of, and drawings that any viewer can open.
 
+use crate::streams::framed;
 use crate::{json, refused, text};
 use std::path::Path;
 
@@ -72,4 +73,38 @@ fn drawings_are_written_where_asked() {
     refused(&["graph", &graph(), "--svg", "-", "--depth", "0"], 2);
     refused(&["graph", &graph(), "--scope", "no_such_scope"], 2);
     refused(&["graph", &graph(), "--function", "no_such_function"], 2);
+}
+
+/// An event file that holds a graph, as a training leaves it.
+fn event_file(graph: &[u8]) -> Vec<u8> {
+    let version = b"\x09\0\0\0\0\0\0\xf0\x3f\x1a\x0dbrain.Event:2";
+    let mut event = b"\x09\0\0\0\0\0\0\xf0\x3f\x22".to_vec();
+    let mut length = graph.len();
+    while length >= 128 {
+        event.push(length as u8 | 128);
+        length >>= 7;
+    }
+    event.push(length as u8);
+    event.extend(graph);
+    [framed(version), framed(&event)].concat()
+}
+
+#[test]
+fn several_event_files_or_their_folder_stand_for_the_graph_in_them() {
+    let dir = tempfile::tempdir().unwrap();
+    let bytes = event_file(&std::fs::read(graph()).unwrap());
+    let files = [1, 2].map(|i| {
+        let path = dir.path().join(format!("events.out.tfevents.{i}.host"));
+        std::fs::write(&path, &bytes).unwrap();
+        path.to_str().unwrap().to_owned()
+    });
+    let wanted = &json(&["graph", &graph()], 0)["graphs"][0]["nodes"];
+    for paths in [
+        vec![files[0].as_str()],
+        vec![files[0].as_str(), files[1].as_str()],
+        vec![dir.path().to_str().unwrap()],
+    ] {
+        let found = json(&[&["graph"], &paths[..]].concat(), 0);
+        assert_eq!(&found["graphs"][0]["nodes"], wanted, "{paths:?}");
+    }
 }

@@ -3,7 +3,7 @@
 use crate::{fixture, json, refused, run, text};
 
 /// One framed record, with right checksums.
-fn framed(data: &[u8]) -> Vec<u8> {
+pub(crate) fn framed(data: &[u8]) -> Vec<u8> {
     let masked = downpour_formats::crc32c::masked;
     let length = (data.len() as u64).to_le_bytes();
     let mut out = length.to_vec();

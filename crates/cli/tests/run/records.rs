@@ -135,3 +135,46 @@ fn only_runs_that_are_over_are_removed_and_only_when_told() {
     job.signal("INT");
     assert_eq!(job.child.wait().unwrap().code(), Some(130));
 }
+
+#[test]
+fn what_jobs_do_is_seen_at_a_glance() {
+    let dir = tempfile::tempdir().unwrap();
+    let args = [
+        "run",
+        "--ps=1",
+        "--workers=1",
+        "--name=busy",
+        "--drain=1s",
+        "--",
+        "sleep",
+        "1000",
+    ];
+    let mut job = Job::start(dir.path(), &args);
+    job.line("worker:0 started");
+    let (code, out, err) = run(dir.path(), &["top", "--every=100ms"]);
+    assert_eq!(code, Some(0), "{err}");
+    let rows: Vec<Vec<&str>> = out
+        .lines()
+        .map(|l| l.split_whitespace().collect())
+        .collect();
+    // The worker brings no server of its own.
+    assert!(out.starts_with("busy-1  up "), "{out}");
+    assert!(
+        rows[0].ends_with(&["1", "of", "2", "tasks", "answer"]),
+        "{out}"
+    );
+    assert_eq!(rows[1][..3], ["TASK", "CPU", "MEMORY"], "{out}");
+    let of = |task: &str| rows.iter().find(|r| r[0] == task).unwrap();
+    assert!(of("ps:0")[1].parse::<f64>().is_ok(), "{out}");
+    assert_eq!(of("worker:0")[1..], ["-"; 7], "{out}");
+    let (code, _, err) = run(dir.path(), &["top", "nobody"]);
+    assert_eq!(code, Some(2), "{err}");
+    assert!(
+        err.contains("no job 'nobody' runs; downpour ps lists"),
+        "{err}"
+    );
+    job.signal("INT");
+    assert_eq!(job.child.wait().unwrap().code(), Some(130));
+    let (_, out, _) = run(dir.path(), &["top", "--every=100ms"]);
+    assert!(out.starts_with("no jobs run"), "{out}");
+}

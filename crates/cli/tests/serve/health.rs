@@ -179,6 +179,10 @@ fn shells_get_completions_and_manuals() {
             script.contains("inspect") && script.contains("exit-when-done"),
             "{shell}"
         );
+        // What the program starts by itself is nobody else's.
+        for internal in ["demo-worker", "demo-sandblaster", "job-guard"] {
+            assert!(!script.contains(internal), "{shell} offers {internal}");
+        }
         assert!(output.status.success());
     }
     let page = run(&mut downpour(&["man"])).stdout;
@@ -195,4 +199,38 @@ fn shells_get_completions_and_manuals() {
         run(&mut downpour(&["completions", "csh"])).status.code(),
         Some(2)
     );
+}
+
+#[test]
+fn a_misspelled_command_is_not_led_to_one_that_is_not_for_people() {
+    let output = run(&mut downpour(&["demoo"]));
+    let said = String::from_utf8(output.stderr).unwrap();
+    assert_eq!(output.status.code(), Some(2), "{said}");
+    assert!(
+        said.contains("'demo'") && !said.contains("demo-worker"),
+        "{said}"
+    );
+}
+
+#[test]
+fn examples_in_the_help_are_indented_alike() {
+    for command in [
+        &["serve"][..],
+        &["run"],
+        &["dashboard"],
+        &["inspect", "record"],
+        &["inspect", "cluster"],
+        &["completions"],
+        &["man"],
+    ] {
+        let output = run(&mut downpour(&[command, &["--help"]].concat()));
+        let help = String::from_utf8(output.stdout).unwrap();
+        let after = help.lines().skip_while(|line| !line.contains("Examples"));
+        let examples: Vec<&str> = after.skip(1).take_while(|line| !line.is_empty()).collect();
+        assert!(examples.len() > 1, "{command:?}: {help}");
+        for line in examples {
+            let is_indented = line.starts_with("  ") && !line.starts_with("   ");
+            assert!(is_indented, "{command:?}: {line:?}");
+        }
+    }
 }

@@ -182,6 +182,18 @@ fn misspelled_variables_of_the_environment_are_refused() {
 }
 
 #[test]
+fn every_setting_that_the_environment_may_hold_is_taken() {
+    let mut command = downpour(&["serve", "--port", "0"]);
+    command
+        .env("DOWNPOUR_MEMORY_LIMIT", "1G")
+        .env("DOWNPOUR_SESSION_MEMORY_LIMIT", "1G")
+        .env("DOWNPOUR_STEP_MEMORY_LIMIT", "512M")
+        // A launcher says this to all tasks, servers among them.
+        .env("DOWNPOUR_COORDINATOR", "file:///nowhere");
+    Task::start(&mut command);
+}
+
+#[test]
 fn a_log_in_json_is_json_and_nothing_else() {
     let args = [
         "serve",

@@ -6,6 +6,7 @@ pub(crate) mod h2_client;
 pub(crate) mod master;
 pub(crate) mod peers;
 pub(crate) mod pull;
+pub(crate) mod record;
 pub(crate) mod remote;
 mod session_probe;
 pub(crate) mod size_memory;

@@ -65,6 +65,12 @@ enum Phase {
     Cut,
 }
 
+/// Records what the next steps of the task do: as JSON, or why it cannot.
+pub type StepRecorder = Arc<dyn Fn() -> Recording + Send + Sync>;
+
+/// A recording under way.
+pub type Recording = Pin<Box<dyn Future<Output = Result<String, String>> + Send>>;
+
 /// As [`Reporter`] holds it.
 type ReportFn = dyn Fn() -> TaskReport + Send + Sync;
 
@@ -76,6 +82,8 @@ pub struct Admission {
     left: Notify,
     /// What `/metrics` shows, and whether to other machines. What reports knows this admission itself.
     metrics: OnceLock<(Weak<ReportFn>, bool)>,
+    /// What `/steps` shows, and whether to other machines.
+    steps: OnceLock<(StepRecorder, bool)>,
 }
 
 struct State {
@@ -88,6 +96,15 @@ struct State {
 struct Call {
     kind: Kind,
     waker: Option<Waker>,
+}
+
+/// What is said to other machines.
+const FOR_THE_OWN_MACHINE: &str =
+    "figures are shown to the task's own machine; --allow-remote-inspect shows them to others";
+
+/// Whether a question comes from this machine.
+fn is_near(from: Option<IpAddr>) -> bool {
+    from.is_some_and(|ip| ip.to_canonical().is_loopback())
 }
 
 impl Admission {
@@ -103,12 +120,23 @@ impl Admission {
         let Some((reporter, to_all)) = known else {
             return Err("this task shows no figures");
         };
-        let is_near = from.is_some_and(|ip| ip.to_canonical().is_loopback());
-        match *to_all || is_near {
+        match *to_all || is_near(from) {
             true => Ok(crate::serve::metrics::page(&reporter())),
-            false => Err(
-                "figures are shown to the task's own machine; --allow-remote-inspect shows them to others",
-            ),
+            false => Err(FOR_THE_OWN_MACHINE),
+        }
+    }
+
+    /// Lets this machine, or all, have steps recorded at `/steps`. The first call counts.
+    pub fn show_steps(&self, recorder: StepRecorder, to_all: bool) {
+        let _ = self.steps.set((recorder, to_all));
+    }
+
+    /// Begins to record steps for one at this address; why not.
+    pub(crate) fn record(&self, from: Option<IpAddr>) -> Result<Recording, &'static str> {
+        match self.steps.get() {
+            Some((recorder, to_all)) if *to_all || is_near(from) => Ok(recorder()),
+            Some(_) => Err(FOR_THE_OWN_MACHINE),
+            None => Err("this task records no steps"),
         }
     }
 
@@ -123,6 +151,7 @@ impl Admission {
             }),
             left: Notify::new(),
             metrics: OnceLock::new(),
+            steps: OnceLock::new(),
         })
     }
 

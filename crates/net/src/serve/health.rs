@@ -1,13 +1,16 @@
 //! Whether a task is well, for those who watch over it, on the task's own port: the standard service
 //! `grpc.health.v1.Health`, and for those who speak no gRPC plain HTTP/1: `GET /healthz` (it lives) and `GET /readyz` (it
-//! takes new work: serving and not draining). Being asked keeps no task and counts as no client.
+//! takes new work: serving and not draining). Being asked keeps no task and counts as no client. `GET /metrics` and
+//! `GET /steps` (what the next steps do) are for those who may look into the task.
 
 use crate::Admission;
 use crate::lane::MAGIC;
+use crate::serve::http::write_all;
 use std::io;
 use std::net::IpAddr;
 use std::time::Duration;
 use tokio::net::TcpStream;
+use tokio::sync::watch;
 use tonic_health::ServingStatus;
 use tonic_health::pb::health_server::HealthServer;
 use tonic_health::server::{HealthReporter, HealthService};
@@ -94,38 +97,70 @@ pub(crate) async fn greeting(socket: &TcpStream, patience: Duration) -> Greeting
     looked.unwrap_or(Greeting::Silence)
 }
 
-/// Answers one question of HTTP/1 and closes.
-pub(crate) async fn answer(socket: TcpStream, admission: &Admission) {
+/// Answers one question of HTTP/1 and closes. What takes its time is given up when the task ends.
+pub(crate) async fn answer(
+    socket: TcpStream,
+    admission: &Admission,
+    mut ends: watch::Receiver<bool>,
+) {
     // Whoever does not listen is told nothing.
-    let _ = tokio::time::timeout(PATIENCE, talk(&socket, admission)).await;
+    let asked = tokio::time::timeout(PATIENCE, question(&socket)).await;
+    let Ok(Ok(Some(head))) = asked else {
+        return;
+    };
+    let from = socket.peer_addr().ok().map(|a| a.ip());
+    let from = from.filter(|_| names_this_host(&head));
+    let reply = match is_about_steps(&head) {
+        false => reply(&head, admission.is_open(), || admission.metrics(from)),
+        true => match admission.record(from.filter(|_| !is_of_another_page(&head))) {
+            Err(why) => written("403 Forbidden", "text/plain", why, true),
+            // Whoever records bounds how long it takes.
+            Ok(recording) => {
+                let recorded = tokio::select! {
+                    recorded = recording => recorded,
+                    _ = ends.wait_for(|ends| *ends) => Err("the task ends".to_owned()),
+                };
+                match recorded {
+                    Ok(steps) => written("200 OK", "application/json", &steps, true),
+                    Err(why) => written("503 Service Unavailable", "text/plain", &why, true),
+                }
+            }
+        },
+    };
+    let _ = tokio::time::timeout(PATIENCE, write_all(&socket, reply.as_bytes())).await;
 }
 
-async fn talk(socket: &TcpStream, admission: &Admission) -> io::Result<()> {
+/// The line and headers of a request, and nothing if its sender has left before their end.
+async fn question(socket: &TcpStream) -> io::Result<Option<Vec<u8>>> {
     let mut head = Vec::new();
     let is_whole = |head: &[u8]| head.windows(4).any(|w| w == b"\r\n\r\n");
     while !is_whole(&head) && head.len() <= MAX_HEAD {
         let mut piece = [0; 1024];
         socket.readable().await?;
         match socket.try_read(&mut piece) {
-            Ok(0) => return Ok(()),
+            Ok(0) => return Ok(None),
             Ok(n) => head.extend_from_slice(&piece[..n]),
             Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
             Err(e) => return Err(e),
         }
     }
-    let from = socket.peer_addr().ok().map(|a| a.ip());
-    let from = from.filter(|_| names_this_host(&head));
-    let reply = reply(&head, admission.is_open(), || admission.metrics(from));
-    let mut rest = reply.as_bytes();
-    while !rest.is_empty() {
-        socket.writable().await?;
-        match socket.try_write(rest) {
-            Ok(n) => rest = &rest[n..],
-            Err(e) if e.kind() == io::ErrorKind::WouldBlock => {}
-            Err(e) => return Err(e),
-        }
-    }
-    Ok(())
+    Ok(Some(head))
+}
+
+/// Whether a request is `GET /steps`.
+fn is_about_steps(head: &[u8]) -> bool {
+    let rest = head.strip_prefix(b"GET /steps").unwrap_or_default();
+    head.len() <= MAX_HEAD && matches!(rest.first(), Some(b' ' | b'?'))
+}
+
+/// Whether a browser asks on behalf of a page from elsewhere. Unlike figures, which such a page cannot read, recording
+/// steps has an effect.
+fn is_of_another_page(head: &[u8]) -> bool {
+    let text = String::from_utf8_lossy(head).to_ascii_lowercase();
+    let site = text
+        .lines()
+        .find_map(|line| line.strip_prefix("sec-fetch-site:"));
+    site.is_some_and(|site| !matches!(site.trim(), "same-origin" | "none"))
 }
 
 /// Whether a request is meant for a loopback address, or says nothing of its host: a page of the
@@ -172,15 +207,17 @@ fn reply(
         "/readyz" => ("503 Service Unavailable", "shutting down\n"),
         _ => (
             "404 Not Found",
-            "a Downpour task speaks gRPC here; over HTTP/1 it answers /healthz, /readyz and /metrics\n",
+            "a Downpour task speaks gRPC here; over HTTP/1 it answers /healthz, /readyz, /metrics and /steps\n",
         ),
     };
-    let shown = match method {
-        Some("HEAD") => "",
-        _ => body,
-    };
+    written(status, "text/plain", body, method != Some("HEAD"))
+}
+
+/// An answer as it is sent, with its content or only its length.
+fn written(status: &str, kind: &str, body: &str, is_whole: bool) -> String {
+    let shown = if is_whole { body } else { "" };
     format!(
-        "HTTP/1.1 {status}\r\nContent-Type: text/plain\r\nContent-Length: {}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n{shown}",
+        "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nCache-Control: no-store\r\nX-Content-Type-Options: nosniff\r\nConnection: close\r\n\r\n{shown}",
         body.len()
     )
 }
@@ -206,6 +243,39 @@ mod tests {
         assert_eq!(check("GET /healthz HTTP/1.0\r\n\r\n", false, "200"), "ok\n");
         check("GET /readyz HTTP/1.1\r\n\r\n", false, "503");
         assert_eq!(check("HEAD /healthz HTTP/1.1\r\n\r\n", true, "200"), "");
+    }
+
+    #[test]
+    fn pages_of_the_internet_record_no_steps() {
+        for (request, about, foreign) in [
+            ("GET /steps HTTP/1.1\r\n\r\n", true, false),
+            (
+                "GET /steps?x HTTP/1.1\r\nSec-Fetch-Site: none\r\n\r\n",
+                true,
+                false,
+            ),
+            (
+                "GET /steps HTTP/1.1\r\nsec-fetch-site: same-origin\r\n\r\n",
+                true,
+                false,
+            ),
+            (
+                "GET /steps HTTP/1.1\r\nSec-Fetch-Site: cross-site\r\n\r\n",
+                true,
+                true,
+            ),
+            (
+                "GET /steps HTTP/1.1\r\nSEC-FETCH-SITE:same-site\r\n\r\n",
+                true,
+                true,
+            ),
+            ("GET /stepsister HTTP/1.1\r\n\r\n", false, false),
+            ("HEAD /steps HTTP/1.1\r\n\r\n", false, false),
+        ] {
+            let head = request.as_bytes();
+            let found = (is_about_steps(head), is_of_another_page(head));
+            assert_eq!(found, (about, foreign), "{request}");
+        }
     }
 
     #[test]

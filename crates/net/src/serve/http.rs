@@ -283,7 +283,8 @@ fn parse(head: &[u8]) -> Result<HttpRequest, (u16, &'static str)> {
     })
 }
 
-async fn write_all(socket: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
+/// Sends all of these bytes.
+pub(crate) async fn write_all(socket: &TcpStream, mut bytes: &[u8]) -> io::Result<()> {
     while !bytes.is_empty() {
         socket.writable().await?;
         match socket.try_write(bytes) {

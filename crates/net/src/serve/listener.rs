@@ -191,7 +191,7 @@ async fn greet(
     // One that connects and says nothing must not stay for ever.
     match health::greeting(&socket, services.limits.keepalive).await {
         Greeting::Http2 => h2_server::serve(socket, services, stopping).await,
-        Greeting::Http1 => health::answer(socket, &services.admission).await,
+        Greeting::Http1 => health::answer(socket, &services.admission, stopping).await,
         Greeting::Lane => {
             if let Some(lanes) = &services.lanes {
                 lane::greet(socket, lanes).await;
