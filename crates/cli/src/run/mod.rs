@@ -103,7 +103,8 @@ pub(crate) struct Run {
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     hosts: Option<Vec<String>>,
 
-    /// With --on ssh: how long tasks go on without a launcher; a host that is silent for so long is lost [default: 60s]
+    /// With --on ssh: how long tasks go on without a launcher; a host that is silent for so long is lost [default: 60s]. With
+    /// --on kubernetes: how long a task goes on when its node cannot reach the API server [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     lease: Option<Duration>,
 
@@ -349,7 +350,6 @@ impl Run {
             false => Ok(()),
         };
         needs("--hosts", self.hosts.is_some(), On::Ssh, "ssh")?;
-        needs("--lease", self.lease.is_some(), On::Ssh, "ssh")?;
         let named = self.namespace.is_some();
         needs("--namespace", named, On::Kubernetes, "kubernetes")?;
         let pods = spec.on == On::Kubernetes;
@@ -357,13 +357,19 @@ impl Run {
             true => (On::Kubernetes, "kubernetes"),
             false => (On::Docker, "docker or kubernetes"),
         };
+        let leased = if pods { On::Kubernetes } else { On::Ssh };
+        needs("--lease", self.lease.is_some(), leased, "ssh or kubernetes")?;
         needs("--image", self.image.is_some(), containers, name)?;
         needs("--volume", !self.volume.is_empty(), containers, name)?;
         needs("--nodes", self.nodes.is_some(), On::Slurm, "slurm")?;
         if let Some(hosts) = &self.hosts {
             spec.ssh.hosts.clone_from(hosts);
         }
-        spec.ssh.lease = self.lease.unwrap_or(spec.ssh.lease);
+        let lease = match pods {
+            true => &mut spec.kubernetes.lease,
+            false => &mut spec.ssh.lease,
+        };
+        *lease = self.lease.unwrap_or(*lease);
         let (image, volumes) = match pods {
             true => (&mut spec.kubernetes.image, &mut spec.kubernetes.volumes),
             false => (&mut spec.docker.image, &mut spec.docker.volumes),
