@@ -137,7 +137,10 @@ impl Api {
 
     /// Removes objects.
     pub(crate) fn delete(&self, path: &str, options: &Value) -> Result<Value, Refused> {
-        self.ask("DELETE", path, Some(options), ANSWER)
+        let mut options = options.clone();
+        options["apiVersion"] = Value::from("v1");
+        options["kind"] = Value::from("DeleteOptions");
+        self.ask("DELETE", path, Some(&options), ANSWER)
     }
 
     fn ask(

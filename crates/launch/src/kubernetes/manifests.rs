@@ -130,7 +130,8 @@ pub(crate) fn container(spec: &JobSpec, process: &Planned) -> String {
     }
 }
 
-fn task_container(spec: &JobSpec, job: &str) -> String {
+/// The container of a job's program.
+pub(crate) fn task_container(spec: &JobSpec, job: &str) -> String {
     let template = spec
         .kubernetes
         .pods
@@ -292,7 +293,11 @@ impl Made<'_> {
         let own = settings.pods.get(job).unwrap_or(&usual);
         let mut pod = match &own.template {
             Some(template) => template.clone(),
-            None => json!({"spec": {"enableServiceLinks": false}}),
+            None => json!({"spec": {
+                "enableServiceLinks": false,
+                // A program that is the first process of its namespace would not hear that it is to end.
+                "shareProcessNamespace": true,
+            }}),
         };
         merge(&mut pod["metadata"]["labels"], labels);
         let spec = &mut pod["spec"];
@@ -568,6 +573,16 @@ mod tests {
         let spec = JobSpec::from_text(JOB).unwrap();
         let made = manifests(&spec).unwrap();
         assert_eq!(made, include_str!("../../tests/manifests.yaml"));
+    }
+
+    #[test]
+    fn the_example_is_what_its_description_prints() {
+        let folder = concat!(env!("CARGO_MANIFEST_DIR"), "/../../deploy");
+        let read = |name: &str| std::fs::read_to_string(format!("{folder}/{name}")).unwrap();
+        let spec = JobSpec::from_text(&read("kubernetes.toml")).unwrap();
+        let text = read("kubernetes.yaml");
+        let (_, rest) = text.split_once("\n\n").unwrap();
+        assert_eq!(rest, manifests(&spec).unwrap());
     }
 
     #[test]

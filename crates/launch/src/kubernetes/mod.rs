@@ -214,18 +214,20 @@ impl Cluster {
     fn remove_jobs(&self, watch: &Watch) {
         let background = json!({"propagationPolicy": "Background"});
         let _ = self.api.delete(&self.labelled("jobs"), &background);
-        let begin = Instant::now();
-        while begin.elapsed() < KILLED_WITHIN {
-            if watch
-                .wait(LOOK, |pods| pods.is_empty().then_some(()))
-                .is_some()
-            {
-                return;
+        let are_gone = || {
+            let begin = Instant::now();
+            let mut gone = None;
+            while gone.is_none() && begin.elapsed() < KILLED_WITHIN {
+                gone = watch.wait(LOOK, |pods| pods.are_gone().then_some(()));
             }
-        }
-        // Nodes that are cut off never say so.
-        for pod in watch.look(pods::Pods::names) {
-            self.remove_pod(&pod, 0);
+            gone.is_some()
+        };
+        if !are_gone() {
+            // Nodes that are cut off never say so.
+            for pod in watch.look(pods::Pods::names) {
+                self.remove_pod(&pod, 0);
+            }
+            are_gone();
         }
     }
 
@@ -359,7 +361,7 @@ impl Cluster {
         attempt: &Attempt,
         container: &str,
         reins: &Reins,
-        killed: &Mutex<Option<Instant>>,
+        asked: &Asked,
     ) -> Ending {
         loop {
             let fate = run
@@ -379,10 +381,23 @@ impl Cluster {
                 _ => {}
             }
             let is_due = |at: &Instant| at.elapsed() > KILLED_WITHIN;
-            if killed.lock().as_ref().is_some_and(is_due) {
+            if asked.killed.lock().as_ref().is_some_and(is_due) {
                 self.remove_pod(&attempt.pod, 0);
                 return Ending::Exited(Exit::Signal(9));
             }
+        }
+    }
+
+    /// A server goes with its program. When that is done there is nothing to start again, so its end is not told before
+    /// the job asks for it.
+    fn await_leave(&self, run: &Run, attempt: &Attempt, job: &str, asked: &Asked) {
+        let program = manifests::task_container(&self.spec, job);
+        let is_done = |pods: &pods::Pods| {
+            let end = pods.end_beside(attempt, &program);
+            end.is_some_and(|end| end.code == 0)
+        };
+        while run.watch.look(is_done) && !asked.to_end.load(Ordering::Acquire) {
+            std::thread::sleep(LOOK / 5);
         }
     }
 
@@ -410,17 +425,18 @@ impl Cluster {
         &self,
         job: &str,
         attempt: &Attempt,
-        killed: Arc<Mutex<Option<Instant>>>,
+        asked: Arc<Asked>,
     ) -> Box<dyn FnMut(Signal) -> bool + Send> {
         let api = self.api.clone();
         let job = self.path("jobs", &manifests::job_name(&self.spec, job));
         let pod = self.path("pods", &attempt.pod);
         Box::new(move |signal| {
+            asked.to_end.store(true, Ordering::Release);
             if signal != Signal::KILL {
                 return suspend(&api, &job);
             }
             // The second time nobody waits for the node's word.
-            let grace = i32::from(killed.lock().replace(Instant::now()).is_none());
+            let grace = i32::from(asked.killed.lock().replace(Instant::now()).is_none());
             match api.delete(&pod, &json!({"gracePeriodSeconds": grace})) {
                 Ok(_) => true,
                 Err(e) => e.is(404),
@@ -441,11 +457,9 @@ impl Cluster {
             Ok(attempt) => attempt,
             Err(ending) => return ending,
         };
-        let killed = Arc::new(Mutex::new(None));
-        reins.take(
-            None,
-            self.deliver(&task.planned.name.job, &attempt, killed.clone()),
-        );
+        let asked = Arc::<Asked>::default();
+        let job = &task.planned.name.job;
+        reins.take(None, self.deliver(job, &attempt, asked.clone()));
         let node = run.watch.look(|pods| pods.get(&attempt)?.node.clone());
         reins.note(format!(
             "is pod {} on {}",
@@ -460,7 +474,10 @@ impl Cluster {
         let logs = logs::Logs::new(self.api.clone(), path, has_ended.clone(), is_over.clone());
         std::thread::scope(|scope| {
             let copy = scope.spawn(move || outlet.copy(logs, Some(log), Printed::Out));
-            let ending = self.await_end(run, &attempt, &container, reins, &killed);
+            let ending = self.await_end(run, &attempt, &container, reins, &asked);
+            if task.planned.name.is_beside {
+                self.await_leave(run, &attempt, job, &asked);
+            }
             has_ended.store(true, Ordering::Release);
             let ended = Instant::now();
             while !copy.is_finished() && ended.elapsed() < LAST_LINES {
@@ -470,6 +487,13 @@ impl Cluster {
             ending
         })
     }
+}
+
+/// What a start was asked for.
+#[derive(Default)]
+struct Asked {
+    to_end: AtomicBool,
+    killed: Mutex<Option<Instant>>,
 }
 
 /// What keeps a task from having a pod.

@@ -169,6 +169,8 @@ pub(crate) enum Fate {
 #[derive(Clone, Debug, Default)]
 pub(crate) struct Pods {
     by_name: BTreeMap<String, Pod>,
+    /// Whether the cluster has told of all that there are.
+    is_complete: bool,
 }
 
 impl Pods {
@@ -181,13 +183,22 @@ impl Pods {
         }
     }
 
-    pub(crate) fn is_empty(&self) -> bool {
-        self.by_name.is_empty()
+    /// Whether there are none; not before the cluster has said so.
+    pub(crate) fn are_gone(&self) -> bool {
+        self.is_complete && self.by_name.is_empty()
     }
 
     pub(crate) fn get(&self, attempt: &Attempt) -> Option<&Pod> {
         let pod = self.by_name.get(&attempt.pod)?;
         (pod.uid == attempt.uid).then_some(pod)
+    }
+
+    /// How another container of the same pod ended, if it has.
+    pub(crate) fn end_beside(&self, attempt: &Attempt, container: &str) -> Option<End> {
+        match &self.get(attempt)?.containers.get(container)?.state {
+            State::Ended(end) => Some(end.clone()),
+            _ => None,
+        }
     }
 
     /// The newest pod of a task. One that is to go comes after one that stays.
@@ -332,6 +343,7 @@ impl Shared {
         for object in list["items"].as_array().into_iter().flatten() {
             fresh.event("ADDED", object);
         }
+        fresh.is_complete = true;
         *self.pods.lock() = fresh;
         self.changed.notify_all();
         let version = list["metadata"]["resourceVersion"]
@@ -470,6 +482,9 @@ mod tests {
     fn what_is_no_task_is_left_alone() {
         let mut object = pod("a", 1, running());
         object["metadata"]["labels"] = json!({});
-        assert!(pods(&[object]).is_empty());
+        let mut none = pods(&[object]);
+        assert!(none.names().is_empty() && !none.are_gone());
+        none.is_complete = true;
+        assert!(none.are_gone());
     }
 }
