@@ -90,7 +90,7 @@ usage: cargo xtask <command>
                         takes long or needs TensorFlow, and all a second time
   docs --newcomer       clone, build, first command, each timed
   engines [NAME…]       the services that the project works with, started for their tests and stopped:
-                        etcd, zookeeper, s3, hdfs; and the places where jobs run: ssh, docker, slurm, with a table
+                        etcd, zookeeper, s3, hdfs; and the places where jobs run: ssh, docker, slurm, kubernetes, with a table
   bench [--row PATTERN] [--json] [--rounds N] [--seconds S] [--no-save] [--smoke]
                         our numbers beside TensorFlow's, in the same run; appended to benches/results.jsonl
   bench --profile ROW   a flame graph of all tasks and one step's timeline, to target/bench

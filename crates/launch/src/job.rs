@@ -465,8 +465,7 @@ impl Job {
 
     fn start(&mut self, id: TaskId, now: Duration, out: &mut Vec<Effect>) {
         self.set(id, TaskPhase::Starting, now);
-        let is_server = self.state.tasks[id].role == TaskRole::Server;
-        self.tasks[id].due = is_server.then(|| now + READY_WITHIN);
+        self.tasks[id].due = None;
         out.push(Effect::Start(id));
     }
 
@@ -475,6 +474,9 @@ impl Job {
         task.pid = pid;
         task.starts += 1;
         self.tasks[id].started = now;
+        // A place may take long to have room for it; from here on it has what it needs.
+        let awaits_word = task.role == TaskRole::Server && task.phase == TaskPhase::Starting;
+        self.tasks[id].due = awaits_word.then(|| now + READY_WITHIN);
         let task = &mut self.state.tasks[id];
         let on = task.host.as_ref().map(|host| format!(" on {host}"));
         let on = on.unwrap_or_default();

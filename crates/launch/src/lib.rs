@@ -1,6 +1,6 @@
 //! Jobs of many processes: what a job is ([`JobSpec`]), how it is conducted ([`Job`], a state
 //! machine without I/O), and what starts its tasks ([`Launcher`]) on this machine, on hosts by ssh, in
-//! containers or in an allocation of Slurm. What a job looks like at any
+//! containers, in pods or in an allocation of Slurm. What a job looks like at any
 //! moment is a [`JobState`], which a [`Monitor`] shows to whoever watches: the command line, the
 //! dashboard.
 //!
@@ -17,6 +17,7 @@ mod guard;
 mod job;
 #[cfg(test)]
 mod job_tests;
+mod kubernetes;
 mod launcher;
 mod local;
 mod name;
@@ -40,6 +41,7 @@ pub use dir::RUNS;
 pub use docker::compose;
 pub use guard::stand;
 pub use job::{Effect, Event, Job, Outcome, Rules, Seat, TaskId};
+pub use kubernetes::{Kubernetes, Pod, manifests};
 pub use launcher::{Control, LaunchError, Launcher, Setup};
 pub use name::TaskName;
 pub use output::{Listener, Printed};

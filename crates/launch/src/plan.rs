@@ -44,11 +44,9 @@ pub fn processes(
                 cluster,
                 job,
                 index,
+                any: None,
             };
-            let has_program = match job {
-                "ps" => !group.serves(job),
-                _ => group.command.is_some() || !spec.command.is_empty(),
-            };
+            let has_program = group.has_program(job, spec);
             if group.serves(job) {
                 servers.push(here.server(server, has_program));
             }
@@ -63,6 +61,37 @@ pub fn processes(
     }
     servers.extend(programs);
     Ok(servers)
+}
+
+/// The processes of any one task of a job of the cluster, where a description serves for all of them: `index` stands for its
+/// index, and `address` for its address.
+pub(crate) fn any_task(
+    spec: &JobSpec,
+    cluster: &ClusterSpec,
+    server: &str,
+    job: &str,
+    index: &str,
+    address: &str,
+) -> Vec<Planned> {
+    let Some(group) = spec.tasks.get(job) else {
+        return Vec::new();
+    };
+    let here = Here {
+        spec,
+        cluster,
+        job,
+        index: 0,
+        any: Some((index, address)),
+    };
+    let mut all = Vec::new();
+    let has_program = group.has_program(job, spec);
+    if group.serves(job) {
+        all.push(here.server(server, has_program));
+    }
+    if has_program {
+        all.push(here.program(group.command.as_ref().unwrap_or(&spec.command)));
+    }
+    all
 }
 
 /// The cluster of a job, with these addresses for the tasks that have none of their own. Evaluators
@@ -93,10 +122,22 @@ struct Here<'a> {
     cluster: &'a ClusterSpec,
     job: &'a str,
     index: u32,
+    /// What stands for index and address, if this is any task of its job.
+    any: Option<(&'a str, &'a str)>,
 }
 
 impl Here<'_> {
+    fn index(&self) -> String {
+        match self.any {
+            Some((index, _)) => index.to_owned(),
+            None => self.index.to_string(),
+        }
+    }
+
     fn address(&self) -> Option<String> {
+        if let Some((_, address)) = self.any {
+            return (self.job != "evaluator").then(|| address.to_owned());
+        }
         let address = self.cluster.address(self.job, self.index);
         address.ok().map(str::to_owned)
     }
@@ -110,7 +151,7 @@ impl Here<'_> {
             "--job",
             self.job,
             "--task",
-            &self.index.to_string(),
+            &self.index(),
             "--cluster",
             &cluster_json(self.cluster),
             "--drain",
@@ -175,7 +216,7 @@ impl Here<'_> {
         let target = self.address().map(|a| format!("grpc://{a}"));
         let mut filled = word
             .replace("{job}", self.job)
-            .replace("{task}", &self.index.to_string())
+            .replace("{task}", &self.index())
             .replace("{target}", target.as_deref().unwrap_or(""))
             .replace("{cluster}", &cluster_json(self.cluster));
         if let Some(dir) = &self.spec.dir {
@@ -191,7 +232,7 @@ impl Here<'_> {
     fn flags(&self) -> Vec<String> {
         let mut flags = vec![
             format!("--job_name={}", self.job),
-            format!("--task_index={}", self.index),
+            format!("--task_index={}", self.index()),
         ];
         for (job, hosts) in self.hosts() {
             flags.push(format!("--{job}_hosts={hosts}"));
@@ -209,11 +250,9 @@ impl Here<'_> {
     }
 
     fn tf_config(&self) -> String {
-        serde_json::json!({
-            "cluster": cluster_value(self.cluster),
-            "task": {"type": self.job, "index": self.index},
-        })
-        .to_string()
+        let (cluster, index) = (cluster_json(self.cluster), self.index());
+        let job = serde_json::Value::from(self.job);
+        format!(r#"{{"cluster":{cluster},"task":{{"index":{index},"type":{job}}}}}"#)
     }
 }
 

@@ -4,6 +4,7 @@
 use crate::docker::Docker;
 use crate::engine::{Engine, Message, Outlet, Placed, Start, last_word};
 use crate::job::{Event, TaskId};
+use crate::kubernetes::Cluster;
 use crate::launcher::{LaunchError, Setup};
 use crate::output::Listener;
 use crate::plan::{self, Planned};
@@ -146,6 +147,11 @@ impl Reins {
         let _ = self.inbox.send(Message::Event(Event::Noted(self.id, text)));
     }
 
+    /// A signal that waits for the task to run.
+    pub(crate) fn pending(&self) -> Option<Signal> {
+        self.held.lock().pending
+    }
+
     fn signal(&self, signal: Signal) {
         let mut held = self.held.lock();
         let is_delivered = held.deliver.as_mut().is_some_and(|deliver| deliver(signal));
@@ -183,6 +189,7 @@ impl Remote {
             On::Ssh => Arc::new(Ssh::prepare(spec, setup)?),
             On::Docker => Arc::new(Docker::prepare(spec, setup)?),
             On::Slurm => Arc::new(Allocation::prepare(spec, setup)?),
+            On::Kubernetes => Arc::new(Cluster::prepare(spec)?),
         };
         let mut remote = Remote {
             site,

@@ -1,5 +1,5 @@
 //! Where a job runs, as its description says it: this machine, hosts reached by ssh, containers of a Docker daemon, an
-//! allocation of Slurm; and what each task may use there.
+//! allocation of Slurm, pods; and what each task may use there.
 
 use crate::spec::{JobSpec, SpecError, value};
 use serde::{Deserialize, Serialize};
@@ -20,6 +20,8 @@ pub enum On {
     Docker,
     /// In an allocation of Slurm.
     Slurm,
+    /// In pods.
+    Kubernetes,
 }
 
 /// Hosts that are reached by ssh. Nothing needs to be installed there.
@@ -129,7 +131,7 @@ impl JobSpec {
             .find(|(_, group)| group.resources != Resources::default());
         if let (On::Local | On::Ssh, Some((job, _))) = (self.on, bounded) {
             let key = format!("tasks.{job}.resources");
-            let wanted = "left out: nothing here sees to it; docker and slurm do";
+            let wanted = "left out: nothing here sees to it; docker, slurm and kubernetes do";
             return Err(value(&key, "given", wanted));
         }
         match self.on {
@@ -144,6 +146,7 @@ impl JobSpec {
                 }
             }),
             On::Slurm => check_words("slurm.options", &self.slurm.options),
+            On::Kubernetes => self.kubernetes.check(self.tasks.keys().map(String::as_str)),
         }
     }
 
@@ -176,7 +179,7 @@ pub(crate) fn is_plain(word: &str) -> bool {
     !word.is_empty() && !word.starts_with('-') && word.chars().all(fits)
 }
 
-fn check_words(key: &str, words: &[String]) -> Result<(), SpecError> {
+pub(crate) fn check_words(key: &str, words: &[String]) -> Result<(), SpecError> {
     match words.iter().find(|word| word.contains(['\0', '\n'])) {
         Some(word) => Err(value(key, word, "without line ends")),
         None => Ok(()),

@@ -1,6 +1,7 @@
 //! What a job is: tasks, what runs in them, how failures are taken. The same description whether it
 //! comes from flags or from a file, and wherever its tasks run (`site`). Pure: a text comes in, a checked [`JobSpec`] or what is wrong comes out.
 
+use crate::kubernetes::Kubernetes;
 use crate::policy::RestartPolicy;
 use crate::site::{Docker, On, Resources, Slurm, Ssh};
 use serde::{Deserialize, Serialize};
@@ -76,6 +77,9 @@ pub struct JobSpec {
     /// What is to be known for `on = "slurm"`.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub slurm: Slurm,
+    /// What is to be known for `on = "kubernetes"`.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub kubernetes: Kubernetes,
 }
 
 fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
@@ -111,6 +115,14 @@ impl Group {
     pub fn serves(&self, job: &str) -> bool {
         // A program of its own for the ps brings its own server.
         self.serve.unwrap_or(job == "ps" && self.command.is_none())
+    }
+
+    /// Whether each has a program, beside the launcher's server or instead of it.
+    pub(crate) fn has_program(&self, job: &str, spec: &JobSpec) -> bool {
+        match job {
+            "ps" => !self.serves(job),
+            _ => self.command.is_some() || !spec.command.is_empty(),
+        }
     }
 }
 
@@ -193,13 +205,17 @@ impl JobSpec {
             ssh: Ssh::default(),
             docker: Docker::default(),
             slurm: Slurm::default(),
+            kubernetes: Kubernetes::default(),
         }
     }
 
-    /// Reads JSON or TOML, and checks it.
+    /// Reads JSON or TOML, or a TFJob of Kubeflow, and checks it.
     pub fn from_text(text: &str) -> Result<JobSpec, SpecError> {
         if text.len() > MAX_TEXT {
             return Err(SpecError::Long);
+        }
+        if crate::kubernetes::tfjob::is_one(text) {
+            return crate::kubernetes::tfjob::read(text);
         }
         let spec: JobSpec = match text.trim_start().starts_with('{') {
             true => serde_json::from_str(text).map_err(|e| SpecError::Form {

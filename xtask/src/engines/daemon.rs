@@ -79,6 +79,20 @@ impl Daemon {
         Ok(())
     }
 
+    /// Fails if it has ended.
+    pub(super) fn check(&mut self) -> Result<()> {
+        match self.child.try_wait().context("cannot look after it")? {
+            Some(status) => bail!("{} ended with {status}:\n{}", self.name, self.last_words()),
+            None => Ok(()),
+        }
+    }
+
+    /// Ends it without asking.
+    pub(super) fn kill(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+
     fn last_words(&self) -> String {
         let text = std::fs::read(&self.log).unwrap_or_default();
         let text = String::from_utf8_lossy(&text);

@@ -103,15 +103,18 @@ pub(crate) struct Run {
     #[arg(long, value_name = "HOSTS", value_delimiter = ',')]
     hosts: Option<Vec<String>>,
 
-    /// With --on ssh: how long tasks go on without a launcher; a host that is silent for so long is lost [default: 60s]
+    /// With --on ssh: how long tasks go on without a launcher; a host that is silent for so long is lost [default: 60s]. With
+    /// --on kubernetes: how long a task goes on when its node cannot reach the API server [default: 30s]
     #[arg(long, value_name = "TIME", value_parser = duration)]
     lease: Option<Duration>,
 
-    /// With --on docker: the containers' image [default: one from scratch with this program and the job's]
+    /// With --on docker: the containers' image [default: one from scratch with this program and the job's]; with --on
+    /// kubernetes: one that has `downpour` and the program
     #[arg(long, value_name = "IMAGE")]
     image: Option<String>,
 
-    /// With --on docker: a volume for every task, HOST:CONTAINER, or HOST:CONTAINER:ro
+    /// With --on docker: a volume for every task, HOST:CONTAINER, or HOST:CONTAINER:ro; with --on kubernetes also
+    /// pvc/CLAIM:PATH, secret/NAME:PATH, config/NAME:PATH, empty:PATH
     #[arg(long, value_name = "VOLUME")]
     volume: Vec<String>,
 
@@ -119,7 +122,11 @@ pub(crate) struct Run {
     #[arg(long, value_name = "N")]
     nodes: Option<u32>,
 
-    /// A further argument of ssh, `docker run` or the Slurm script: --option=--partition=gpu
+    /// With --on kubernetes: where the job's objects are [default: that of kubectl's context]
+    #[arg(long, value_name = "NAME")]
+    namespace: Option<String>,
+
+    /// A further argument of ssh, `docker run`, kubectl or the Slurm script: --option=--partition=gpu
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     option: Vec<String>,
 
@@ -129,6 +136,10 @@ pub(crate) struct Run {
     /// Print the job as a file for `docker compose`, and exit
     #[arg(long)]
     print_compose: bool,
+
+    /// Print the job's objects for `kubectl apply`, and exit
+    #[arg(long)]
+    print_manifests: bool,
 
     /// Print the script that --on slurm hands to sbatch, and exit
     #[arg(long)]
@@ -171,6 +182,8 @@ enum Place {
     Docker,
     /// In an allocation of Slurm: of this script or shell, or one that sbatch is asked for
     Slurm,
+    /// In pods of the cluster that `kubectl` talks to
+    Kubernetes,
 }
 
 /// Shown below the flags.
@@ -183,6 +196,7 @@ Each program finds its place in TF_CONFIG, as TensorFlow's do. Examples:
   downpour run --on ssh --hosts node1,node2 --ps 2 --workers 2 -- ./my-trainer
   downpour run --on docker --image me/trainer --ps 2 --workers 2 -- /my-trainer
   downpour run --on slurm --nodes 4 --ps 2 --workers 2 -- ./my-trainer
+  downpour run --on kubernetes --image me/trainer --ps 2 --workers 2 -- /my-trainer
 
 A task that fails is started again, with growing pauses, until --restarts are used up; without --restarts, one that fails at
 once or in the same way as before is not tried again. When all that train are done the rest is
@@ -214,6 +228,10 @@ impl Run {
         }
         if self.print_compose {
             let _ = write!(std::io::stdout(), "{}", downpour_launch::compose(&spec)?);
+            return Ok(ExitCode::SUCCESS);
+        }
+        if self.print_manifests {
+            let _ = write!(std::io::stdout(), "{}", downpour_launch::manifests(&spec)?);
             return Ok(ExitCode::SUCCESS);
         }
         let mut setup = setup(self.kill)?;
@@ -328,6 +346,7 @@ impl Run {
             Some(Place::Ssh) => On::Ssh,
             Some(Place::Docker) => On::Docker,
             Some(Place::Slurm) => On::Slurm,
+            Some(Place::Kubernetes) => On::Kubernetes,
             None => spec.on,
         };
         let needs = |flag: &str, given: bool, on: On, name: &str| match given && spec.on != on {
@@ -335,23 +354,44 @@ impl Run {
             false => Ok(()),
         };
         needs("--hosts", self.hosts.is_some(), On::Ssh, "ssh")?;
-        needs("--lease", self.lease.is_some(), On::Ssh, "ssh")?;
-        needs("--image", self.image.is_some(), On::Docker, "docker")?;
-        needs("--volume", !self.volume.is_empty(), On::Docker, "docker")?;
+        let named = self.namespace.is_some();
+        needs("--namespace", named, On::Kubernetes, "kubernetes")?;
+        let pods = spec.on == On::Kubernetes;
+        let (containers, name) = match pods {
+            true => (On::Kubernetes, "kubernetes"),
+            false => (On::Docker, "docker or kubernetes"),
+        };
+        let leased = if pods { On::Kubernetes } else { On::Ssh };
+        needs("--lease", self.lease.is_some(), leased, "ssh or kubernetes")?;
+        needs("--image", self.image.is_some(), containers, name)?;
+        needs("--volume", !self.volume.is_empty(), containers, name)?;
         needs("--nodes", self.nodes.is_some(), On::Slurm, "slurm")?;
         if let Some(hosts) = &self.hosts {
             spec.ssh.hosts.clone_from(hosts);
         }
-        spec.ssh.lease = self.lease.unwrap_or(spec.ssh.lease);
-        spec.docker.image = self.image.clone().or(spec.docker.image.take());
-        spec.docker.volumes.extend(self.volume.iter().cloned());
+        let lease = match pods {
+            true => &mut spec.kubernetes.lease,
+            false => &mut spec.ssh.lease,
+        };
+        *lease = self.lease.unwrap_or(*lease);
+        let (image, volumes) = match pods {
+            true => (&mut spec.kubernetes.image, &mut spec.kubernetes.volumes),
+            false => (&mut spec.docker.image, &mut spec.docker.volumes),
+        };
+        *image = self.image.clone().or(image.take());
+        volumes.extend(self.volume.iter().cloned());
+        let namespace = &mut spec.kubernetes.namespace;
+        *namespace = self.namespace.clone().or(namespace.take());
         spec.slurm.nodes = self.nodes.or(spec.slurm.nodes);
         let options = self.option.iter().cloned();
         match spec.on {
             On::Ssh => spec.ssh.options.extend(options),
             On::Docker => spec.docker.options.extend(options),
+            On::Kubernetes => spec.kubernetes.options.extend(options),
             On::Slurm => spec.slurm.options.extend(options),
-            _ if !self.option.is_empty() => bail!("--option is for --on ssh, docker or slurm"),
+            _ if !self.option.is_empty() => {
+                bail!("--option is for --on ssh, docker, kubernetes or slurm")
+            }
             _ => {}
         }
         Ok(())

@@ -22,8 +22,8 @@ pub(super) struct Job {
     /// The last step that was told.
     pub(super) step: u64,
     accuracy: Option<f64>,
-    /// Tasks that run, and their processes.
-    pub(super) processes: BTreeSet<(String, u32)>,
+    /// Tasks that run, and their processes or pods.
+    pub(super) processes: BTreeSet<(String, String)>,
     all: BTreeSet<u32>,
 }
 
@@ -97,18 +97,20 @@ impl Job {
             && head.contains(" started ")
             && let Some(process) = number(rest).and_then(|n| u32::try_from(n).ok())
         {
-            let before = head
-                .split_once(" started ")
-                .map_or("", |(before, _)| before);
-            let task = before
-                .split_whitespace()
-                .last()
-                .unwrap_or_default()
-                .to_owned();
-            self.processes.retain(|(name, _)| *name != task);
-            self.processes.insert((task, process));
+            self.runs_as(head.split_once(" started "), process.to_string());
             self.all.insert(process);
         }
+        if let Some((head, rest)) = line.split_once(" is pod ") {
+            let pod = rest.split(' ').next().unwrap_or_default();
+            self.runs_as(Some((head, "")), pod.to_owned());
+        }
+    }
+
+    fn runs_as(&mut self, head: Option<(&str, &str)>, process: String) {
+        let before = head.map_or("", |(before, _)| before);
+        let task = before.split_whitespace().last().unwrap_or_default();
+        self.processes.retain(|(name, _)| name != task);
+        self.processes.insert((task.to_owned(), process));
     }
 
     /// Waits until it trains so far; seconds since it was started.
@@ -135,7 +137,12 @@ impl Job {
     /// Kills a task.
     pub(super) fn kill(&mut self, task: &str) -> Result<()> {
         let found = self.processes.iter().find(|(name, _)| name == task);
-        let process = found.with_context(|| format!("no process of {task}"))?.1;
+        let process = found.and_then(|(_, process)| process.parse().ok());
+        self.kill_process(process.with_context(|| format!("no process of {task}"))?)
+    }
+
+    /// Kills a process that the launcher does not name.
+    pub(super) fn kill_process(&self, process: u32) -> Result<()> {
         signal("-9", process)
     }
 

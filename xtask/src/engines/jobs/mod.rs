@@ -3,6 +3,7 @@
 
 mod docker;
 mod job;
+mod kubernetes;
 mod slurm;
 mod ssh;
 
@@ -29,10 +30,18 @@ trait Place {
     fn flags(&self, is_patient: bool) -> Vec<String>;
     /// Makes a host go, with all that runs on it; false if there is one host.
     fn lose_host(&mut self) -> Result<bool>;
+    /// Called when its tasks are lost: whether what ran on it is as it must be.
+    fn check_lost(&self, _run: &str) -> Result<()> {
+        Ok(())
+    }
     /// Brings it back.
     fn heal(&mut self) -> Result<()>;
     /// Whether tasks go on without their launcher, and one that is run again finds them.
     fn adopts(&self) -> bool;
+    /// The process of a task, where the launcher does not tell it.
+    fn process(&self, _run: &str, _task: &str) -> Option<u32> {
+        None
+    }
     /// What a job has left behind.
     fn left(&self) -> Result<String>;
     /// Wrong input, and what must be said of it.
@@ -46,7 +55,12 @@ struct Engine {
     start: fn(&Path, &Path) -> Result<Box<dyn Place>>,
 }
 
-const ENGINES: &[Engine] = &[ssh::ENGINE, docker::ENGINE, slurm::ENGINE];
+const ENGINES: &[Engine] = &[
+    ssh::ENGINE,
+    docker::ENGINE,
+    slurm::ENGINE,
+    kubernetes::ENGINE,
+];
 
 /// Their names.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
@@ -74,10 +88,10 @@ pub(crate) fn run(names: &[&str]) -> Result<String> {
             Err(e) => failed.push(format!("engine {}: {e:#}", engine.name)),
         }
     }
-    println!("engine  first step (Rust, python)  accuracy (Rust, python)  all   survived");
+    println!("engine      first step (Rust, python)  accuracy (Rust, python)  all   survived");
     for row in &rows {
         println!(
-            "{:<7} {:>6.1} s {:>6.1} s          {:.1} %   {:.1} %         {:>3.0} s  {}",
+            "{:<11} {:>6.1} s {:>6.1} s          {:.1} %   {:.1} %         {:>3.0} s  {}",
             row.engine,
             row.first_step[0],
             row.first_step[1],
@@ -174,7 +188,10 @@ fn rust(place: &mut dyn Place, data: &Path, row: &mut Row) -> Result<()> {
     let mut job = start(place, data, "kills", &command(kept, STEPS))?;
     row.first_step[0] = job.await_step(1)?;
     for task in ["ps:1", "worker:1"] {
-        job.kill(task)?;
+        match place.process("kills", task) {
+            Some(process) => job.kill_process(process)?,
+            None => job.kill(task)?,
+        }
         job.await_line(&format!("{task} started again"))?;
         let seen = job.step;
         job.await_step(seen + 300)?;
@@ -188,6 +205,7 @@ fn rust(place: &mut dyn Place, data: &Path, row: &mut Row) -> Result<()> {
     job.await_step(500)?;
     if place.lose_host()? {
         job.await_line("is lost with")?;
+        place.check_lost("lost")?;
         let accuracy = job.finish(0)?;
         ensure!(
             accuracy >= MIN_ACCURACY,
@@ -234,9 +252,10 @@ fn python(place: &mut dyn Place, data: &Path, row: &mut Row) -> Result<()> {
         let mut again = start(place, data, "script", &command)?;
         row.accuracy[1] = again.finish(0)?;
         ensure!(
-            before
-                .iter()
-                .all(|process| again.processes.contains(process)),
+            !before.is_empty()
+                && before
+                    .iter()
+                    .all(|process| again.processes.contains(process)),
             "tasks were started twice: {before:?}, then {:?}",
             again.processes
         );
