@@ -183,6 +183,10 @@ impl Remote {
             On::Ssh => Arc::new(Ssh::prepare(spec, setup)?),
             On::Docker => Arc::new(Docker::prepare(spec, setup)?),
             On::Slurm => Arc::new(Allocation::prepare(spec, setup)?),
+            On::Yarn => {
+                let master = setup.yarn.clone();
+                Arc::new(master.ok_or("this is no ApplicationMaster of YARN")?)
+            }
         };
         let mut remote = Remote {
             site,

@@ -20,6 +20,8 @@ pub enum On {
     Docker,
     /// In an allocation of Slurm.
     Slurm,
+    /// In containers of a Hadoop YARN cluster.
+    Yarn,
 }
 
 /// Hosts that are reached by ssh. Nothing needs to be installed there.
@@ -129,7 +131,7 @@ impl JobSpec {
             .find(|(_, group)| group.resources != Resources::default());
         if let (On::Local | On::Ssh, Some((job, _))) = (self.on, bounded) {
             let key = format!("tasks.{job}.resources");
-            let wanted = "left out: nothing here sees to it; docker and slurm do";
+            let wanted = "left out: nothing here sees to it; docker, slurm and yarn do";
             return Err(value(&key, "given", wanted));
         }
         match self.on {
@@ -144,6 +146,7 @@ impl JobSpec {
                 }
             }),
             On::Slurm => check_words("slurm.options", &self.slurm.options),
+            On::Yarn => self.yarn.check(self),
         }
     }
 

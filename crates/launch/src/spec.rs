@@ -3,6 +3,7 @@
 
 use crate::policy::RestartPolicy;
 use crate::site::{Docker, On, Resources, Slurm, Ssh};
+use crate::yarn::Yarn;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -76,6 +77,9 @@ pub struct JobSpec {
     /// What is to be known for `on = "slurm"`.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub slurm: Slurm,
+    /// What is to be known for `on = "yarn"`.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub yarn: Yarn,
 }
 
 fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
@@ -193,6 +197,7 @@ impl JobSpec {
             ssh: Ssh::default(),
             docker: Docker::default(),
             slurm: Slurm::default(),
+            yarn: Yarn::default(),
         }
     }
 

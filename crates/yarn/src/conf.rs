@@ -17,7 +17,9 @@ impl Conf {
     pub fn read(&mut self, text: &str) {
         for property in text.split("<property>").skip(1) {
             let property = property.split("</property>").next().unwrap_or_default();
-            if let (Some(name), Some(value)) = (element(property, "name"), element(property, "value")) {
+            if let (Some(name), Some(value)) =
+                (element(property, "name"), element(property, "value"))
+            {
                 self.0.insert(name, value);
             }
         }
@@ -66,7 +68,10 @@ impl Conf {
         let ids = self.list("yarn.resourcemanager.ha.rm-ids");
         match ids.is_empty() {
             true => find("").into_iter().collect(),
-            false => ids.iter().filter_map(|id| find(&format!(".{id}"))).collect(),
+            false => ids
+                .iter()
+                .filter_map(|id| find(&format!(".{id}")))
+                .collect(),
         }
     }
 
@@ -82,7 +87,8 @@ impl Conf {
 
     /// The file system of the cluster: `hdfs://…`.
     pub fn file_system(&self) -> Option<String> {
-        self.get("fs.defaultFS").map(|url| url.trim_end_matches('/').to_owned())
+        self.get("fs.defaultFS")
+            .map(|url| url.trim_end_matches('/').to_owned())
     }
 
     /// The web addresses of that file system's name nodes, `host:port`.
@@ -97,7 +103,9 @@ impl Conf {
         }
         let host = authority.split(':').next().filter(|host| !host.is_empty());
         let usual = host.map(|host| format!("{host}:9870"));
-        let found = self.get(KEY).filter(|address| !address.starts_with("0.0.0.0"));
+        let found = self
+            .get(KEY)
+            .filter(|address| !address.starts_with("0.0.0.0"));
         found.or(usual).into_iter().collect()
     }
 }
@@ -106,7 +114,13 @@ fn element(text: &str, name: &str) -> Option<String> {
     let (_, rest) = text.split_once(&format!("<{name}>"))?;
     let (value, _) = rest.split_once(&format!("</{name}>"))?;
     let mut value = value.trim().to_owned();
-    for (escape, plain) in [("&lt;", "<"), ("&gt;", ">"), ("&quot;", "\""), ("&apos;", "'"), ("&amp;", "&")] {
+    for (escape, plain) in [
+        ("&lt;", "<"),
+        ("&gt;", ">"),
+        ("&quot;", "\""),
+        ("&apos;", "'"),
+        ("&amp;", "&"),
+    ] {
         value = value.replace(escape, plain);
     }
     Some(value)
@@ -130,9 +144,15 @@ mod tests {
             ("fs.defaultFS", "hdfs://nn:9000/"),
             ("host", "rm"),
             ("yarn.resourcemanager.hostname", "${host}"),
-            ("yarn.resourcemanager.webapp.address", "${yarn.resourcemanager.hostname}:1"),
+            (
+                "yarn.resourcemanager.webapp.address",
+                "${yarn.resourcemanager.hostname}:1",
+            ),
         ]);
-        assert_eq!((conf.rm_web(), conf.rm_scheduler()), (vec!["rm:1".to_owned()], vec!["rm:8030".to_owned()]));
+        assert_eq!(
+            (conf.rm_web(), conf.rm_scheduler()),
+            (vec!["rm:1".to_owned()], vec!["rm:8030".to_owned()])
+        );
         assert_eq!(conf.file_system().as_deref(), Some("hdfs://nn:9000"));
         assert_eq!(conf.name_nodes(), ["nn:9870"]);
     }
@@ -156,8 +176,16 @@ mod tests {
 
     #[test]
     fn hostile_settings_end() {
-        let conf = conf(&[("a", "${b}${b}"), ("b", "${a}${a}"), ("c", "${c"), ("d", "&amp;lt;")]);
-        assert!(conf.get("a").is_none_or(|value| value.len() <= 2 * MAX_VALUE));
+        let conf = conf(&[
+            ("a", "${b}${b}"),
+            ("b", "${a}${a}"),
+            ("c", "${c"),
+            ("d", "&amp;lt;"),
+        ]);
+        assert!(
+            conf.get("a")
+                .is_none_or(|value| value.len() <= 2 * MAX_VALUE)
+        );
         assert_eq!(conf.get("c").as_deref(), Some("${c"));
         assert_eq!(conf.get("d").as_deref(), Some("&lt;"));
         let mut broken = Conf::default();

@@ -53,11 +53,19 @@ impl Answer {
     /// What Hadoop says of an error, or the status.
     pub(crate) fn reason(&self) -> String {
         let said: Option<serde_json::Value> = serde_json::from_slice(&self.body).ok();
-        let said = said.as_ref().and_then(|v| v["RemoteException"]["message"].as_str());
+        let said = said
+            .as_ref()
+            .and_then(|v| v["RemoteException"]["message"].as_str());
         match said.and_then(|text| text.lines().next()) {
-            Some(text) => text.chars().take(500).collect::<String>().escape_debug().to_string(),
+            Some(text) => text
+                .chars()
+                .take(500)
+                .collect::<String>()
+                .escape_debug()
+                .to_string(),
             None => match self.status {
-                401 => "status 401: the cluster wants Kerberos (SPNEGO), which is not spoken".to_owned(),
+                401 => "status 401: the cluster wants Kerberos (SPNEGO), which is not spoken"
+                    .to_owned(),
                 status => format!("status {status}"),
             },
         }
@@ -124,8 +132,14 @@ fn attempt(method: &str, url: &str, body: &Body<'_>) -> io::Result<Answer> {
     let (kind, length) = match body {
         Body::None => ("", 0),
         Body::Json(text) => ("Content-Type: application/json\r\n", text.len() as u64),
-        Body::Bytes(bytes) => ("Content-Type: application/octet-stream\r\n", bytes.len() as u64),
-        Body::File(file) => ("Content-Type: application/octet-stream\r\n", file.metadata()?.len()),
+        Body::Bytes(bytes) => (
+            "Content-Type: application/octet-stream\r\n",
+            bytes.len() as u64,
+        ),
+        Body::File(file) => (
+            "Content-Type: application/octet-stream\r\n",
+            file.metadata()?.len(),
+        ),
     };
     let head = format!(
         "{method} {path} HTTP/1.1\r\nHost: {host}\r\nAccept: application/json\r\n{kind}Content-Length: {length}\r\nConnection: close\r\n\r\n"
@@ -158,7 +172,9 @@ fn read(mut from: BufReader<impl Read>) -> io::Result<Answer> {
     let malformed = || io::Error::other("the answer is no HTTP");
     loop {
         let first = line(&mut from)?;
-        let status = first.strip_prefix("HTTP/1.").and_then(|rest| rest.split(' ').nth(1));
+        let status = first
+            .strip_prefix("HTTP/1.")
+            .and_then(|rest| rest.split(' ').nth(1));
         let status: u16 = status.and_then(|s| s.parse().ok()).ok_or_else(malformed)?;
         let (mut length, mut is_chunked, mut location) = (None, false, None);
         let mut lines = 0;
@@ -192,13 +208,19 @@ fn read(mut from: BufReader<impl Read>) -> io::Result<Answer> {
                 body
             }
         };
-        return Ok(Answer { status, location, body });
+        return Ok(Answer {
+            status,
+            location,
+            body,
+        });
     }
 }
 
 fn exactly(from: &mut impl Read, length: u64) -> io::Result<Vec<u8>> {
     if length > MAX_ANSWER {
-        return Err(io::Error::other(format!("an answer of {length} bytes is too long")));
+        return Err(io::Error::other(format!(
+            "an answer of {length} bytes is too long"
+        )));
     }
     let mut body = Vec::new();
     from.take(length).read_to_end(&mut body)?;
@@ -213,7 +235,8 @@ fn chunks(from: &mut impl io::BufRead) -> io::Result<Vec<u8>> {
     loop {
         let size = line(from)?;
         let size = size.split(';').next().unwrap_or_default().trim();
-        let size = u64::from_str_radix(size, 16).map_err(|_| io::Error::other("a chunk has no size"))?;
+        let size =
+            u64::from_str_radix(size, 16).map_err(|_| io::Error::other("a chunk has no size"))?;
         if size == 0 {
             return Ok(body);
         }
@@ -237,11 +260,23 @@ mod tests {
     #[test]
     fn answers_of_all_forms_are_read() {
         let plain = answer("HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nhixx").unwrap();
-        assert_eq!((plain.status, plain.body.as_slice()), (200, b"hi".as_slice()));
-        let chunked = answer("HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n1;x\r\n!\r\n0\r\n\r\n").unwrap();
+        assert_eq!(
+            (plain.status, plain.body.as_slice()),
+            (200, b"hi".as_slice())
+        );
+        let chunked = answer(
+            "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n2\r\nhi\r\n1;x\r\n!\r\n0\r\n\r\n",
+        )
+        .unwrap();
         assert_eq!(chunked.body, b"hi!");
-        let open = answer("HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 307 Away\r\nLocation: http://b/\r\n\r\nrest").unwrap();
-        assert_eq!((open.status, open.location.as_deref(), open.body.as_slice()), (307, Some("http://b/"), b"rest".as_slice()));
+        let open = answer(
+            "HTTP/1.1 100 Continue\r\n\r\nHTTP/1.0 307 Away\r\nLocation: http://b/\r\n\r\nrest",
+        )
+        .unwrap();
+        assert_eq!(
+            (open.status, open.location.as_deref(), open.body.as_slice()),
+            (307, Some("http://b/"), b"rest".as_slice())
+        );
     }
 
     #[test]
@@ -263,16 +298,30 @@ mod tests {
     #[test]
     fn errors_of_hadoop_are_told_in_its_words() {
         let text = r#"{"RemoteException":{"exception":"X","message":"no such queue\nat a"}}"#;
-        let made = Answer { status: 400, location: None, body: text.into() };
+        let made = Answer {
+            status: 400,
+            location: None,
+            body: text.into(),
+        };
         assert_eq!(made.reason(), "no such queue");
-        let made = Answer { status: 401, location: None, body: b"<html>".into() };
+        let made = Answer {
+            status: 401,
+            location: None,
+            body: b"<html>".into(),
+        };
         assert!(made.reason().contains("Kerberos"));
     }
 
     #[test]
     fn urls_cannot_smuggle_lines() {
         assert_eq!(split("http://a:1/b?c"), Some(("a:1", "/b?c")));
-        for url in ["https://a/", "http:///x", "a:1", "http://a/b\r\nX: y", "http://a b/"] {
+        for url in [
+            "https://a/",
+            "http:///x",
+            "a:1",
+            "http://a/b\r\nX: y",
+            "http://a b/",
+        ] {
             assert_eq!(split(url), None, "{url}");
         }
         assert_eq!(escaped("/a b/é&", "/"), "/a%20b/%C3%A9%26");

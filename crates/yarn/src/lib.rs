@@ -23,7 +23,9 @@ pub use node::{Launch, NodeManager, Resource};
 pub use pb::{Fields, Message, PbError};
 pub use rm::{AppReport, Limits, NewApp, Rm};
 pub use rpc::{Client, RpcError};
-pub use scheduler::{Allocated, Allocation, Ask, Command, Completed, ContainerId, FinalStatus, NodeId, Scheduler};
+pub use scheduler::{
+    Allocated, Allocation, Ask, Command, Completed, ContainerId, FinalStatus, NodeId, Scheduler,
+};
 pub use secret::{Secret, random};
 pub use token::{Credentials, Token, TokenError};
 pub use webhdfs::{FileStatus, WebHdfs};

@@ -107,7 +107,9 @@ impl NodeManager {
         let one = Message::new()
             .message(1, &launch.message())
             .bytes(2, &container.token);
-        let answer = self.client.call("startContainers", &Message::new().message(1, &one))?;
+        let answer = self
+            .client
+            .call("startContainers", &Message::new().message(1, &one))?;
         match failure(&answer) {
             Ok(None) => Ok(()),
             Ok(Some(text)) => Err(self.refused(text)),
@@ -143,7 +145,14 @@ mod tests {
             env: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
             files: BTreeMap::from([(
                 "x".to_owned(),
-                (FileStatus { url: "hdfs://nn:9000/apps/x".to_owned(), length: 5, modified: 6 }, false),
+                (
+                    FileStatus {
+                        url: "hdfs://nn:9000/apps/x".to_owned(),
+                        length: 5,
+                        modified: 6,
+                    },
+                    false,
+                ),
             )]),
             credentials: Credentials::default(),
         };
@@ -151,9 +160,25 @@ mod tests {
         let read = Fields::read(made.as_bytes()).unwrap();
         assert_eq!(read.text(5), launch.command);
         let resource = read.message(1).unwrap().message(2).unwrap();
-        assert_eq!((resource.int(2), resource.int(3), resource.int(4), resource.int(5)), (5, 6, 2, 3));
+        assert_eq!(
+            (
+                resource.int(2),
+                resource.int(3),
+                resource.int(4),
+                resource.int(5)
+            ),
+            (5, 6, 2, 3)
+        );
         let url = resource.message(1).unwrap();
-        assert_eq!((url.text(1).as_str(), url.text(2).as_str(), url.int(3), url.text(4).as_str()), ("hdfs", "nn", 9000, "/apps/x"));
+        assert_eq!(
+            (
+                url.text(1).as_str(),
+                url.text(2).as_str(),
+                url.int(3),
+                url.text(4).as_str()
+            ),
+            ("hdfs", "nn", 9000, "/apps/x")
+        );
     }
 
     #[test]
@@ -161,7 +186,10 @@ mod tests {
         let refused = Message::new().text(1, "no room\nat x");
         let failed = Message::new().message(2, &refused);
         let answer = Message::new().message(3, &failed);
-        assert_eq!(failure(answer.as_bytes()).unwrap().as_deref(), Some("no room"));
+        assert_eq!(
+            failure(answer.as_bytes()).unwrap().as_deref(),
+            Some("no room")
+        );
         assert_eq!(failure(&[]).unwrap(), None);
     }
 }

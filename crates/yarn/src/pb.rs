@@ -30,7 +30,8 @@ impl Message {
 
     /// An integer, enum or bool; negative ones as protobuf's `int32` and `int64` have them.
     pub fn int(self, field: u32, value: i64) -> Message {
-        self.varint(u64::from(field) << 3).varint(value.cast_unsigned())
+        self.varint(u64::from(field) << 3)
+            .varint(value.cast_unsigned())
     }
 
     /// A `sint32`.
@@ -123,7 +124,8 @@ impl<'a> Fields<'a> {
         let mut fields = Vec::new();
         while !from.is_empty() {
             let key = varint(&mut from)?;
-            let field = u32::try_from(key >> 3).map_err(|_| PbError("a field's number is too large"))?;
+            let field =
+                u32::try_from(key >> 3).map_err(|_| PbError("a field's number is too large"))?;
             match key & 7 {
                 0 => fields.push((field, Value::Int(varint(&mut from)?))),
                 1 => _ = take(&mut from, 8)?,
@@ -153,10 +155,12 @@ impl<'a> Fields<'a> {
 
     /// All values of a repeated field.
     pub fn all(&self, field: u32) -> impl DoubleEndedIterator<Item = &'a [u8]> {
-        self.0.iter().filter_map(move |(number, value)| match value {
-            Value::Bytes(bytes) if *number == field => Some(*bytes),
-            _ => None,
-        })
+        self.0
+            .iter()
+            .filter_map(move |(number, value)| match value {
+                Value::Bytes(bytes) if *number == field => Some(*bytes),
+                _ => None,
+            })
     }
 
     /// Bytes, or none.
@@ -217,7 +221,12 @@ mod tests {
                 }
             }
         }
-        assert!(Fields::read(&[0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01]).is_err());
+        assert!(
+            Fields::read(&[
+                0x0a, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0xff, 0x01
+            ])
+            .is_err()
+        );
         assert!(Fields::read(&[0xff; 11]).is_err());
         assert!(Fields::read(&[0x0b]).is_err());
     }

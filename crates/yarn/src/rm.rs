@@ -31,7 +31,9 @@ pub struct NewApp {
 impl NewApp {
     fn to_json(&self) -> Value {
         let entries = |pairs: &BTreeMap<String, String>| {
-            let entries = pairs.iter().map(|(key, value)| json!({"key": key, "value": value}));
+            let entries = pairs
+                .iter()
+                .map(|(key, value)| json!({"key": key, "value": value}));
             json!({"entry": entries.collect::<Vec<_>>()})
         };
         let files = self.launch.files.iter().map(|(name, (file, is_archive))| {
@@ -97,7 +99,11 @@ impl AppReport {
     fn read(app: &Value) -> AppReport {
         let text = |key: &str| app[key].as_str().unwrap_or_default().to_owned();
         let master = text("amRPCAddress");
-        let is_address = |a: &str| a.rsplit_once(':').is_some_and(|(host, port)| !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0));
+        let is_address = |a: &str| {
+            a.rsplit_once(':').is_some_and(|(host, port)| {
+                !host.is_empty() && port.parse::<u16>().is_ok_and(|p| p > 0)
+            })
+        };
         AppReport {
             id: text("id"),
             state: text("state"),
@@ -130,7 +136,13 @@ impl Rm {
         }
     }
 
-    fn ask(&self, method: &str, path: &str, query: &str, body: &Body<'_>) -> Result<Answer, HttpError> {
+    fn ask(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+        body: &Body<'_>,
+    ) -> Result<Answer, HttpError> {
         let mut last = HttpError {
             url: path.to_owned(),
             reason: "no ResourceManager's web address is known".to_owned(),
@@ -141,7 +153,10 @@ impl Rm {
             match ask(method, &url, body) {
                 // One on standby sends elsewhere.
                 Ok(answer) if matches!(answer.status, 302 | 307 | 503) => {
-                    last = HttpError { url: format!("http://{address}"), reason: "it is on standby".to_owned() };
+                    last = HttpError {
+                        url: format!("http://{address}"),
+                        reason: "it is on standby".to_owned(),
+                    };
                 }
                 Ok(answer) => return Ok(answer),
                 Err(e) => last = e,
@@ -150,12 +165,22 @@ impl Rm {
         Err(last)
     }
 
-    fn json(&self, method: &str, path: &str, query: &str, body: &Body<'_>) -> Result<Value, HttpError> {
+    fn json(
+        &self,
+        method: &str,
+        path: &str,
+        query: &str,
+        body: &Body<'_>,
+    ) -> Result<Value, HttpError> {
         let answer = self.ask(method, path, query, body)?;
-        let wrong = |reason: String| HttpError { url: format!("the ResourceManager, {path}"), reason };
+        let wrong = |reason: String| HttpError {
+            url: format!("the ResourceManager, {path}"),
+            reason,
+        };
         match answer.is_success() {
             true if answer.body.is_empty() => Ok(Value::Null),
-            true => serde_json::from_slice(&answer.body).map_err(|e| wrong(format!("its answer is no JSON: {e}"))),
+            true => serde_json::from_slice(&answer.body)
+                .map_err(|e| wrong(format!("its answer is no JSON: {e}"))),
             false => Err(wrong(answer.reason())),
         }
     }
@@ -169,8 +194,13 @@ impl Rm {
             cores: most["vCores"].as_u64().unwrap_or(u64::MAX),
         };
         match said["application-id"].as_str() {
-            Some(id) if id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => Ok((id.to_owned(), limits)),
-            _ => Err(HttpError { url: "the ResourceManager".to_owned(), reason: "it gave no number for an application".to_owned() }),
+            Some(id) if id.bytes().all(|b| b.is_ascii_alphanumeric() || b == b'_') => {
+                Ok((id.to_owned(), limits))
+            }
+            _ => Err(HttpError {
+                url: "the ResourceManager".to_owned(),
+                reason: "it gave no number for an application".to_owned(),
+            }),
         }
     }
 
@@ -221,11 +251,25 @@ mod tests {
             queue: Some("gpu".to_owned()),
             label: None,
             attempts: 2,
-            resource: Resource { memory_mb: 512, cores: 1, others: Vec::new() },
+            resource: Resource {
+                memory_mb: 512,
+                cores: 1,
+                others: Vec::new(),
+            },
             launch: Launch {
                 command: "./x".to_owned(),
                 env: BTreeMap::from([("A".to_owned(), "b".to_owned())]),
-                files: BTreeMap::from([("x".to_owned(), (FileStatus { url: "hdfs://n/x".to_owned(), length: 1, modified: 2 }, true))]),
+                files: BTreeMap::from([(
+                    "x".to_owned(),
+                    (
+                        FileStatus {
+                            url: "hdfs://n/x".to_owned(),
+                            length: 1,
+                            modified: 2,
+                        },
+                        true,
+                    ),
+                )]),
                 ..Launch::default()
             },
         };
@@ -234,16 +278,25 @@ mod tests {
         assert_eq!(made["app-node-label-expression"], Value::Null);
         let spec = &made["am-container-spec"];
         assert_eq!(spec["environment"]["entry"][0]["key"], "A");
-        assert_eq!(spec["local-resources"]["entry"][0]["value"]["type"], "ARCHIVE");
+        assert_eq!(
+            spec["local-resources"]["entry"][0]["value"]["type"],
+            "ARCHIVE"
+        );
     }
 
     #[test]
     fn a_report_is_read() {
         let app = json!({"id": "a", "state": "RUNNING", "finalStatus": "UNDEFINED", "amRPCAddress": "n1:4000", "trackingUrl": "http://x"});
         let report = AppReport::read(&app);
-        assert_eq!((report.master.as_deref(), report.has_ended()), (Some("n1:4000"), false));
+        assert_eq!(
+            (report.master.as_deref(), report.has_ended()),
+            (Some("n1:4000"), false)
+        );
         for address in ["n1:-1", ":0", "", "n1:0", "n1"] {
-            assert_eq!(AppReport::read(&json!({"amRPCAddress": address})).master, None);
+            assert_eq!(
+                AppReport::read(&json!({"amRPCAddress": address})).master,
+                None
+            );
         }
     }
 }

@@ -150,7 +150,12 @@ impl Client {
         })
     }
 
-    fn attempt(&mut self, address: &str, method: &str, request: &Message) -> Result<Vec<u8>, Broken> {
+    fn attempt(
+        &mut self,
+        address: &str,
+        method: &str,
+        request: &Message,
+    ) -> Result<Vec<u8>, Broken> {
         let connection = match &mut self.connection {
             Some(connection) => connection,
             none => none.insert(Connection::open(address, self.protocol, &self.token)?),
@@ -218,7 +223,9 @@ impl Connection {
         let done = Fields::read(&done)?;
         match done.int(2) == SUCCESS && done.text(3) == answer.expected {
             true => Ok(()),
-            false => Err(Broken::Io("the server did not prove that it knows the token".to_owned())),
+            false => Err(Broken::Io(
+                "the server did not prove that it knows the token".to_owned(),
+            )),
         }
     }
 
@@ -249,7 +256,8 @@ impl Connection {
         for part in parts {
             body.extend(part.delimited());
         }
-        let length = u32::try_from(body.len()).map_err(|_| Broken::Io("the message is too long".to_owned()))?;
+        let length = u32::try_from(body.len())
+            .map_err(|_| Broken::Io("the message is too long".to_owned()))?;
         let mut whole = length.to_be_bytes().to_vec();
         whole.extend(body);
         Ok(self.stream.write_all(&whole)?)
@@ -262,7 +270,9 @@ impl Connection {
             self.stream.read_exact(&mut length)?;
             let length = u32::from_be_bytes(length);
             if length > MAX_MESSAGE {
-                return Err(Broken::Io(format!("an answer of {length} bytes is too long")));
+                return Err(Broken::Io(format!(
+                    "an answer of {length} bytes is too long"
+                )));
             }
             let mut bytes = vec![0; length as usize];
             self.stream.read_exact(&mut bytes)?;
@@ -306,6 +316,9 @@ mod tests {
             stream.read_exact(&mut head).unwrap();
             assert_eq!(&head[..7], b"hrpc\x09\x00\xdf");
             stream.write_all(&bytes).unwrap();
+            stream.shutdown(std::net::Shutdown::Write).unwrap();
+            // What was not read would make the other side's end another one.
+            let _ = io::copy(&mut stream, &mut io::sink());
         });
         (address, thread)
     }
@@ -323,7 +336,10 @@ mod tests {
         let head = Message::new()
             .int(1, 0)
             .int(2, 2)
-            .text(4, "org.apache.hadoop.security.token.SecretManager$InvalidToken")
+            .text(
+                4,
+                "org.apache.hadoop.security.token.SecretManager$InvalidToken",
+            )
             .text(5, "no such token\n\tat x");
         let mut bytes = (head.delimited().len() as u32).to_be_bytes().to_vec();
         bytes.extend(head.delimited());
@@ -334,15 +350,27 @@ mod tests {
 
     #[test]
     fn a_server_that_speaks_otherwise_is_an_error_and_costs_no_memory() {
-        assert!(error(b"HTTP/1.1 404 Not Found\r\n".to_vec()).to_string().contains("too long"));
+        assert!(
+            error(b"HTTP/1.1 404 Not Found\r\n".to_vec())
+                .to_string()
+                .contains("too long")
+        );
         assert!(error(vec![0, 0, 0, 9, 1]).to_string().contains("closed"));
-        assert!(error(vec![0, 0, 0, 1, 0xff]).to_string().contains("malformed"));
+        assert!(
+            error(vec![0, 0, 0, 1, 0xff])
+                .to_string()
+                .contains("malformed")
+        );
         assert!(error(vec![]).to_string().contains("closed"));
     }
 
     #[test]
     fn the_next_server_is_asked_when_one_is_away() {
-        let gone = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().to_string();
+        let gone = TcpListener::bind("127.0.0.1:0")
+            .unwrap()
+            .local_addr()
+            .unwrap()
+            .to_string();
         let head = Message::new().int(1, 0).int(2, 2).text(4, "x.Refused");
         let mut bytes = (head.delimited().len() as u32).to_be_bytes().to_vec();
         bytes.extend(head.delimited());

@@ -59,14 +59,19 @@ pub(crate) fn answer(
             offered.escape_debug()
         ));
     }
-    let (user, password) = (STANDARD.encode(&token.identifier), STANDARD.encode(&token.password));
+    let (user, password) = (
+        STANDARD.encode(&token.identifier),
+        STANDARD.encode(&token.password),
+    );
     let (own, count) = (STANDARD.encode(random), "00000001");
     let mut first = hash(format!("{user}:{realm}:{password}").as_bytes()).to_vec();
     first.extend(format!(":{nonce}:{own}").bytes());
     let first = hex(&hash(&first));
     let digest = |second: String| {
         let second = hex(&hash(second.as_bytes()));
-        hex(&hash(format!("{first}:{nonce}:{count}:{own}:auth:{second}").as_bytes()))
+        hex(&hash(
+            format!("{first}:{nonce}:{count}:{own}:auth:{second}").as_bytes(),
+        ))
     };
     let response = digest(format!("AUTHENTICATE:{service}"));
     Ok(Answer {
@@ -91,15 +96,26 @@ mod tests {
             kind: String::new(),
             service: String::new(),
         };
-        let challenge = "realm=\"default\",nonce=\"bm9uY2U=\",qop=\"auth\",charset=utf-8,algorithm=md5-sess";
+        let challenge =
+            "realm=\"default\",nonce=\"bm9uY2U=\",qop=\"auth\",charset=utf-8,algorithm=md5-sess";
         let made = answer(challenge, &token, "/default", b"0123456789abcdef").unwrap();
-        assert!(made.response.contains("response=0c40a3b58386c68b32be3e4f2b8f3a22,"), "{}", made.response);
+        assert!(
+            made.response
+                .contains("response=0c40a3b58386c68b32be3e4f2b8f3a22,"),
+            "{}",
+            made.response
+        );
         assert_eq!(made.expected, "rspauth=1585c3e36f4ae8a8fdab1063ee8729a6");
     }
 
     #[test]
     fn what_cannot_be_answered_is_said() {
-        let token = Token { identifier: vec![], password: vec![], kind: String::new(), service: String::new() };
+        let token = Token {
+            identifier: vec![],
+            password: vec![],
+            kind: String::new(),
+            service: String::new(),
+        };
         let error = |challenge: &str| answer(challenge, &token, "/default", b"x").err().unwrap();
         assert!(error("nonce=\"a\",qop=\"auth-conf\"").contains("auth-conf"));
         for text in ["", "=", "nonce", "qop=\"auth\"", "\"\"=\"", "nonce=\"a"] {

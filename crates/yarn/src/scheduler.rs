@@ -36,7 +36,10 @@ impl ContainerId {
             attempt.int(2),
             number & 0xff_ffff_ffff
         );
-        Ok(ContainerId { bytes: bytes.to_vec(), text })
+        Ok(ContainerId {
+            bytes: bytes.to_vec(),
+            text,
+        })
     }
 }
 
@@ -165,7 +168,12 @@ impl Scheduler {
     }
 
     /// Says that the ApplicationMaster is there and listens at this address; the queue that it is in.
-    pub fn register(&mut self, host: &str, port: u16, tracking_url: &str) -> Result<String, RpcError> {
+    pub fn register(
+        &mut self,
+        host: &str,
+        port: u16,
+        tracking_url: &str,
+    ) -> Result<String, RpcError> {
         (self.host, self.port) = (host.to_owned(), port);
         tracking_url.clone_into(&mut self.tracking_url);
         self.response = 0;
@@ -178,7 +186,12 @@ impl Scheduler {
     }
 
     /// The heartbeat: says what is wanted and given back, hears what came.
-    pub fn allocate(&mut self, asks: &[Ask], release: &[ContainerId], progress: f32) -> Result<Allocation, RpcError> {
+    pub fn allocate(
+        &mut self,
+        asks: &[Ask],
+        release: &[ContainerId],
+        progress: f32,
+    ) -> Result<Allocation, RpcError> {
         let mut request = Message::new();
         for ask in asks {
             request = request.message(1, &wish(ask));
@@ -207,7 +220,12 @@ impl Scheduler {
     }
 
     /// Says that the application is over; false if this must be said again.
-    pub fn finish(&mut self, status: FinalStatus, diagnostics: &str, tracking_url: &str) -> Result<bool, RpcError> {
+    pub fn finish(
+        &mut self,
+        status: FinalStatus,
+        diagnostics: &str,
+        tracking_url: &str,
+    ) -> Result<bool, RpcError> {
         let status = match status {
             FinalStatus::Succeeded => 1,
             FinalStatus::Failed => 2,
@@ -275,7 +293,8 @@ fn read(answer: &[u8]) -> Result<(Allocation, i64, Option<Token>), PbError> {
     }
     for bytes in answer.all(9) {
         let entry = Fields::read(bytes)?;
-        made.node_tokens.push((NodeId::read(entry.bytes(1))?, Token::read(entry.bytes(2))?));
+        made.node_tokens
+            .push((NodeId::read(entry.bytes(1))?, Token::read(entry.bytes(2))?));
     }
     let token = answer.all(12).next_back().map(Token::read).transpose()?;
     Ok((made, answer.int(2), token))
@@ -293,21 +312,35 @@ mod tests {
 
     #[test]
     fn containers_are_called_as_yarn_calls_them() {
-        let name = |number| ContainerId::read(id(number).as_bytes()).unwrap().to_string();
+        let name = |number| {
+            ContainerId::read(id(number).as_bytes())
+                .unwrap()
+                .to_string()
+        };
         assert_eq!(name(2), "container_1700000000000_0007_01_000002");
-        assert_eq!(name(3 << 40 | 5), "container_e3_1700000000000_0007_01_000005");
+        assert_eq!(
+            name(3 << 40 | 5),
+            "container_e3_1700000000000_0007_01_000005"
+        );
     }
 
     #[test]
     fn an_answer_is_read() {
         let node = Message::new().text(1, "n1").int(2, 41030);
-        let token = Message::new().bytes(1, b"id").bytes(2, b"pw").text(3, "k").text(4, "s");
+        let token = Message::new()
+            .bytes(1, b"id")
+            .bytes(2, b"pw")
+            .text(3, "k")
+            .text(4, "s");
         let container = Message::new()
             .message(1, &id(2))
             .message(2, &node)
             .message(5, &Message::new().int(1, 3))
             .message(6, &token);
-        let status = Message::new().message(1, &id(4)).text(3, "gone").int(4, -100);
+        let status = Message::new()
+            .message(1, &id(4))
+            .text(3, "gone")
+            .int(4, -100);
         let answer = Message::new()
             .int(2, 17)
             .message(3, &container)
@@ -317,7 +350,13 @@ mod tests {
         let (made, response, renewed) = read(answer.as_bytes()).unwrap();
         assert_eq!((response, made.allocated[0].priority), (17, 3));
         assert_eq!(made.allocated[0].node.to_string(), "n1:41030");
-        assert_eq!((made.completed[0].status, made.completed[0].diagnostics.as_str()), (-100, "gone"));
+        assert_eq!(
+            (
+                made.completed[0].status,
+                made.completed[0].diagnostics.as_str()
+            ),
+            (-100, "gone")
+        );
         assert_eq!(made.node_tokens[0].1, renewed.unwrap());
         // And nothing that is cut off or changed does any harm.
         for end in 0..answer.as_bytes().len() {

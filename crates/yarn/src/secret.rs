@@ -60,14 +60,23 @@ impl Secret {
             }
             block
         };
-        let inner = Sha256::new().chain_update(padded(0x36)).chain_update(drawn).finalize();
-        hex(&Sha256::new().chain_update(padded(0x5c)).chain_update(inner).finalize())
+        let inner = Sha256::new()
+            .chain_update(padded(0x36))
+            .chain_update(drawn)
+            .finalize();
+        hex(&Sha256::new()
+            .chain_update(padded(0x5c))
+            .chain_update(inner)
+            .finalize())
     }
 
     /// Whether this proves it. Takes as long whatever is wrong.
     pub fn is_proof(&self, drawn: &str, proof: &str) -> bool {
         let wanted = self.proof(drawn);
-        let differs = wanted.bytes().zip(proof.bytes()).fold(0, |all, (a, b)| all | (a ^ b));
+        let differs = wanted
+            .bytes()
+            .zip(proof.bytes())
+            .fold(0, |all, (a, b)| all | (a ^ b));
         wanted.len() == proof.len() && differs == 0
     }
 }
@@ -89,7 +98,10 @@ mod tests {
     #[test]
     fn it_reads_as_it_was_written() {
         let secret = Secret::new().unwrap();
-        assert_eq!(Secret::from_hex(&format!("{}\n", secret.to_hex())), Some(secret.clone()));
+        assert_eq!(
+            Secret::from_hex(&format!("{}\n", secret.to_hex())),
+            Some(secret.clone())
+        );
         assert_ne!(Secret::new().unwrap(), secret);
         for text in ["", "xy", &"g".repeat(64), &"é".repeat(32)] {
             assert_eq!(Secret::from_hex(text), None);

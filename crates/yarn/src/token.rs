@@ -1,7 +1,9 @@
 //! Tokens: how YARN says who a process is. They come in a file whose path is in `HADOOP_TOKEN_FILE_LOCATION`, in one of two forms, and are
 //! handed to containers in the older one, which every Hadoop reads.
 
-use crate::pb::{Fields, Message, PbError, delimited};
+#[cfg(test)]
+use crate::pb::Message;
+use crate::pb::{Fields, PbError, delimited};
 
 /// Most tokens of a file.
 const MAX_TOKENS: i64 = 4096;
@@ -52,6 +54,7 @@ impl Token {
         })
     }
 
+    #[cfg(test)]
     pub(crate) fn message(&self) -> Message {
         Message::new()
             .bytes(1, &self.identifier)
@@ -68,13 +71,17 @@ pub struct Credentials(Vec<Token>);
 impl Credentials {
     /// Reads a file of tokens.
     pub fn read(bytes: &[u8]) -> Result<Credentials, TokenError> {
-        let rest = bytes.strip_prefix(MAGIC).ok_or(TokenError("it does not begin with HDTS"))?;
+        let rest = bytes
+            .strip_prefix(MAGIC)
+            .ok_or(TokenError("it does not begin with HDTS"))?;
         let (version, mut rest) = rest.split_first().ok_or(TokenError("it ends too soon"))?;
         match version {
             0 => Credentials::writable(&mut rest),
             1 => {
                 let all = Fields::read(delimited(&mut rest)?)?;
-                let tokens = all.all(1).map(|entry| Token::read(Fields::read(entry)?.bytes(2)));
+                let tokens = all
+                    .all(1)
+                    .map(|entry| Token::read(Fields::read(entry)?.bytes(2)));
                 Ok(Credentials(tokens.collect::<Result<_, _>>()?))
             }
             _ => Err(TokenError("it is of an unknown version")),
@@ -92,7 +99,12 @@ impl Credentials {
             let (identifier, password) = (vbytes(from)?.to_vec(), vbytes(from)?.to_vec());
             let text = |bytes: &[u8]| String::from_utf8_lossy(bytes).into_owned();
             let (kind, service) = (text(vbytes(from)?), text(vbytes(from)?));
-            tokens.push(Token { identifier, password, kind, service });
+            tokens.push(Token {
+                identifier,
+                password,
+                kind,
+                service,
+            });
         }
         Ok(Credentials(tokens))
     }
@@ -105,7 +117,13 @@ impl Credentials {
     /// The others: what containers may need, as tokens for HDFS. The ApplicationMaster's own is not theirs.
     #[must_use]
     pub fn for_containers(&self) -> Credentials {
-        Credentials(self.0.iter().filter(|token| token.kind != AM_RM).cloned().collect())
+        Credentials(
+            self.0
+                .iter()
+                .filter(|token| token.kind != AM_RM)
+                .cloned()
+                .collect(),
+        )
     }
 
     /// Whether there are none.
@@ -120,7 +138,13 @@ impl Credentials {
         put_vlong(&mut to, self.0.len());
         for token in &self.0 {
             let service = token.service.as_bytes();
-            for part in [service, &token.identifier, &token.password, token.kind.as_bytes(), service] {
+            for part in [
+                service,
+                &token.identifier,
+                &token.password,
+                token.kind.as_bytes(),
+                service,
+            ] {
                 put_vlong(&mut to, part.len());
                 to.extend_from_slice(part);
             }
@@ -134,7 +158,9 @@ impl Credentials {
 /// A number as Hadoop's `WritableUtils` writes it.
 fn vlong(from: &mut &[u8]) -> Result<i64, TokenError> {
     let short = TokenError("it ends in a number");
-    let Some((first, rest)) = from.split_first() else { return Err(short) };
+    let Some((first, rest)) = from.split_first() else {
+        return Err(short);
+    };
     *from = rest;
     let first = i32::from(first.cast_signed());
     if first >= -112 {
@@ -146,7 +172,9 @@ fn vlong(from: &mut &[u8]) -> Result<i64, TokenError> {
     };
     let mut value = 0i64;
     for _ in 0..count {
-        let (next, rest) = from.split_first().ok_or(TokenError("it ends in a number"))?;
+        let (next, rest) = from
+            .split_first()
+            .ok_or(TokenError("it ends in a number"))?;
         *from = rest;
         value = value << 8 | i64::from(*next);
     }
@@ -155,7 +183,9 @@ fn vlong(from: &mut &[u8]) -> Result<i64, TokenError> {
 
 fn vbytes<'a>(from: &mut &'a [u8]) -> Result<&'a [u8], TokenError> {
     let length = usize::try_from(vlong(from)?).map_err(|_| TokenError("a length is negative"))?;
-    let (head, rest) = from.split_at_checked(length).ok_or(TokenError("it ends in a token"))?;
+    let (head, rest) = from
+        .split_at_checked(length)
+        .ok_or(TokenError("it ends in a token"))?;
     *from = rest;
     Ok(head)
 }
@@ -187,12 +217,22 @@ mod tests {
 
     #[test]
     fn both_forms_are_read_and_the_older_is_written() {
-        let tokens = vec![token(AM_RM, 5), token("HDFS_DELEGATION_TOKEN", 200), token("x", 70_000)];
+        let tokens = vec![
+            token(AM_RM, 5),
+            token("HDFS_DELEGATION_TOKEN", 200),
+            token("x", 70_000),
+        ];
         let old = Credentials(tokens.clone()).to_bytes();
-        assert_eq!(Credentials::read(&old).unwrap(), Credentials(tokens.clone()));
+        assert_eq!(
+            Credentials::read(&old).unwrap(),
+            Credentials(tokens.clone())
+        );
         let mut all = Message::new();
         for token in &tokens {
-            all = all.message(1, &Message::new().text(1, "alias").message(2, &token.message()));
+            all = all.message(
+                1,
+                &Message::new().text(1, "alias").message(2, &token.message()),
+            );
         }
         let mut new = b"HDTS\x01".to_vec();
         new.extend(all.delimited());

@@ -28,7 +28,10 @@ impl FileStatus {
     /// The host, and the port if there is one.
     pub fn authority(&self) -> (&str, Option<u16>) {
         let (authority, _) = self.rest();
-        match authority.rsplit_once(':').map(|(host, port)| (host, port.parse())) {
+        match authority
+            .rsplit_once(':')
+            .map(|(host, port)| (host, port.parse()))
+        {
             Some((host, Ok(port))) => (host, Some(port)),
             _ => (authority, None),
         }
@@ -71,7 +74,10 @@ impl WebHdfs {
         };
         for node in &self.name_nodes {
             let user = escaped(&self.user, "");
-            let url = format!("http://{node}/webhdfs/v1{}?user.name={user}&{query}", escaped(path, "/"));
+            let url = format!(
+                "http://{node}/webhdfs/v1{}?user.name={user}&{query}",
+                escaped(path, "/")
+            );
             match ask(method, &url, &Body::None) {
                 // A name node that is on standby refuses.
                 Ok(answer) if answer.status == 403 && answer.reason().contains("standby") => {}
@@ -83,7 +89,10 @@ impl WebHdfs {
     }
 
     fn wrong(&self, path: &str, reason: String) -> HttpError {
-        HttpError { url: self.url(path), reason }
+        HttpError {
+            url: self.url(path),
+            reason,
+        }
     }
 
     fn checked(&self, path: &str, answer: Answer) -> Result<Answer, HttpError> {
@@ -105,8 +114,17 @@ impl WebHdfs {
     }
 
     /// Brings a file.
-    pub fn bring(&self, path: &str, file: &File, is_program: bool) -> Result<FileStatus, HttpError> {
-        self.put(path, &Body::File(file), if is_program { "700" } else { "600" })
+    pub fn bring(
+        &self,
+        path: &str,
+        file: &File,
+        is_program: bool,
+    ) -> Result<FileStatus, HttpError> {
+        self.put(
+            path,
+            &Body::File(file),
+            if is_program { "700" } else { "600" },
+        )
     }
 
     fn put(&self, path: &str, body: &Body<'_>, mode: &str) -> Result<FileStatus, HttpError> {
@@ -133,7 +151,11 @@ impl WebHdfs {
         let said: serde_json::Value = serde_json::from_slice(&answer.body).unwrap_or_default();
         let said = &said["FileStatus"];
         match (said["length"].as_u64(), said["modificationTime"].as_i64()) {
-            (Some(length), Some(modified)) => Ok(Some(FileStatus { url: self.url(path), length, modified })),
+            (Some(length), Some(modified)) => Ok(Some(FileStatus {
+                url: self.url(path),
+                length,
+                modified,
+            })),
             _ => Err(self.wrong(path, "the answer says nothing of it".to_owned())),
         }
     }
@@ -162,14 +184,27 @@ mod tests {
 
     #[test]
     fn the_parts_of_a_url_are_found() {
-        let file = |url: &str| FileStatus { url: url.to_owned(), length: 0, modified: 0 };
+        let file = |url: &str| FileStatus {
+            url: url.to_owned(),
+            length: 0,
+            modified: 0,
+        };
         let parts = |url: &str| {
             let file = file(url);
             let (host, port) = file.authority();
-            (file.scheme().to_owned(), host.to_owned(), port, file.path().to_owned())
+            (
+                file.scheme().to_owned(),
+                host.to_owned(),
+                port,
+                file.path().to_owned(),
+            )
         };
-        let made = |s: &str, h: &str, p, path: &str| (s.to_owned(), h.to_owned(), p, path.to_owned());
-        assert_eq!(parts("hdfs://nn:9000/a/b"), made("hdfs", "nn", Some(9000), "/a/b"));
+        let made =
+            |s: &str, h: &str, p, path: &str| (s.to_owned(), h.to_owned(), p, path.to_owned());
+        assert_eq!(
+            parts("hdfs://nn:9000/a/b"),
+            made("hdfs", "nn", Some(9000), "/a/b")
+        );
         assert_eq!(parts("hdfs://big/a"), made("hdfs", "big", None, "/a"));
         assert_eq!(parts("x"), made("", "", None, ""));
     }
