@@ -6,6 +6,7 @@
 //! retries belong to the caller.
 
 mod conf;
+mod hash;
 mod http;
 mod node;
 mod pb;

@@ -1,11 +1,10 @@
 //! SASL DIGEST-MD5 (RFC 2831) as Hadoop uses it for tokens: who has the token answers a challenge, and sees that the server has it, too.
 //! Pure. Only authentication is spoken (`qop=auth`): a cluster that asks for integrity or privacy of its RPC is refused with words.
 
+use crate::hash::{hex, md5};
 use crate::token::Token;
 use base64::Engine as _;
 use base64::engine::general_purpose::STANDARD;
-use md5::{Digest as _, Md5};
-use std::fmt::Write as _;
 
 /// An answer to a challenge.
 pub(crate) struct Answer {
@@ -13,17 +12,6 @@ pub(crate) struct Answer {
     pub(crate) response: String,
     /// What a server that has the token answers.
     pub(crate) expected: String,
-}
-
-fn hash(text: &[u8]) -> [u8; 16] {
-    Md5::digest(text).into()
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().fold(String::new(), |mut text, byte| {
-        let _ = write!(text, "{byte:02x}");
-        text
-    })
 }
 
 /// A value of a challenge: `key="value"` or `key=value`.
@@ -64,13 +52,13 @@ pub(crate) fn answer(
         STANDARD.encode(&token.password),
     );
     let (own, count) = (STANDARD.encode(random), "00000001");
-    let mut first = hash(format!("{user}:{realm}:{password}").as_bytes()).to_vec();
+    let mut first = md5(format!("{user}:{realm}:{password}").as_bytes()).to_vec();
     first.extend(format!(":{nonce}:{own}").bytes());
-    let first = hex(&hash(&first));
+    let first = hex(&md5(&first));
     let digest = |second: String| {
-        let second = hex(&hash(second.as_bytes()));
-        hex(&hash(
-            format!("{first}:{nonce}:{count}:{own}:auth:{second}").as_bytes(),
+        let second = hex(&md5(second.as_bytes()));
+        hex(&md5(
+            format!("{first}:{nonce}:{count}:{own}:auth:{second}").as_bytes()
         ))
     };
     let response = digest(format!("AUTHENTICATE:{service}"));

@@ -1,6 +1,6 @@
 //! The secret that the processes of one application share, and proofs that somebody has it (HMAC-SHA256 of what the other side drew).
 
-use sha2::{Digest as _, Sha256};
+use crate::hash::{hex, sha256};
 use std::io::Read as _;
 
 const SIZE: usize = 32;
@@ -21,10 +21,6 @@ pub fn random<const N: usize>() -> std::io::Result<[u8; N]> {
     let mut bytes = [0; N];
     std::fs::File::open("/dev/urandom")?.read_exact(&mut bytes)?;
     Ok(bytes)
-}
-
-fn hex(bytes: &[u8]) -> String {
-    bytes.iter().map(|byte| format!("{byte:02x}")).collect()
 }
 
 impl Secret {
@@ -60,14 +56,9 @@ impl Secret {
             }
             block
         };
-        let inner = Sha256::new()
-            .chain_update(padded(0x36))
-            .chain_update(drawn)
-            .finalize();
-        hex(&Sha256::new()
-            .chain_update(padded(0x5c))
-            .chain_update(inner)
-            .finalize())
+        let with = |block: [u8; BLOCK], message: &[u8]| sha256(&[&block[..], message].concat());
+        let inner = with(padded(0x36), drawn.as_bytes());
+        hex(&with(padded(0x5c), &inner))
     }
 
     /// Whether this proves it. Takes as long whatever is wrong.
