@@ -33,11 +33,11 @@ pub(crate) struct Run {
     job: Option<PathBuf>,
 
     /// Parameter servers [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", alias = "num_ps")]
     ps: Option<u32>,
 
     /// Workers [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", aliases = ["num_worker", "num_workers"])]
     workers: Option<u32>,
 
     /// A chief beside the workers; otherwise worker 0 is the chief

@@ -5,6 +5,7 @@ mod docker;
 mod job;
 mod slurm;
 mod ssh;
+mod yarn;
 
 use crate::process::{build_server, root, server_binary, target_dir};
 use crate::venv;
@@ -33,6 +34,10 @@ trait Place {
     fn heal(&mut self) -> Result<()>;
     /// Whether tasks go on without their launcher, and one that is run again finds them.
     fn adopts(&self) -> bool;
+    /// Whether a job has a launcher of its own there, which the place starts again.
+    fn has_master(&self) -> bool {
+        false
+    }
     /// What a job has left behind.
     fn left(&self) -> Result<String>;
     /// Wrong input, and what must be said of it.
@@ -46,7 +51,7 @@ struct Engine {
     start: fn(&Path, &Path) -> Result<Box<dyn Place>>,
 }
 
-const ENGINES: &[Engine] = &[ssh::ENGINE, docker::ENGINE, slurm::ENGINE];
+const ENGINES: &[Engine] = &[ssh::ENGINE, docker::ENGINE, slurm::ENGINE, yarn::ENGINE];
 
 /// Their names.
 pub(crate) fn names() -> impl Iterator<Item = &'static str> {
@@ -201,7 +206,18 @@ fn rust(place: &mut dyn Place, data: &Path, row: &mut Row) -> Result<()> {
         job.interrupt()?;
         job.finish(130)?;
     }
-    check_left(place, &job)
+    check_left(place, &job)?;
+
+    if place.has_master() {
+        let mut job = start(place, data, "master", &command(kept, STEPS))?;
+        job.await_step(1000)?;
+        job.kill_inner_launcher()?;
+        let accuracy = job.finish(0)?;
+        ensure!(accuracy >= MIN_ACCURACY, "after a lost master: only {accuracy}");
+        check_left(place, &job)?;
+        row.survived.push("its master's death");
+    }
+    Ok(())
 }
 
 /// MNIST by TensorFlow's client; its launcher is killed on the way.
