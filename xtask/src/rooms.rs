@@ -84,6 +84,7 @@ const ROOMS: &[(&str, &[Ban])] = &[
     ("net", NO_FILES),
     ("train", LIBRARY),
     ("coordination", LIBRARY),
+    ("yarn", LIBRARY),
     ("launch", LIBRARY),
     ("dashboard", LIBRARY),
 ];

@@ -27,7 +27,8 @@ const ARROWS: &[(&str, &[&str])] = &[
     ("client", &["net", "build", "plan"]),
     ("coordination", &[]),
     ("train", &["client", "formats", "coordination"]),
-    ("launch", &["cluster"]),
+    ("yarn", &[]),
+    ("launch", &["cluster", "yarn"]),
     ("dashboard", &["net", "formats"]),
     ("stores", &["formats"]),
     (

@@ -101,10 +101,21 @@ enum Internal {
     JobGuard(run::Guard),
     /// The launcher's half on another host
     Supervise(run::Supervise),
+    /// The ApplicationMaster of a job in YARN
+    YarnMaster(run::YarnMaster),
+    /// What runs tasks in a container of YARN
+    YarnAgent(run::YarnAgent),
 }
 
 /// Their names.
-const INTERNAL: [&str; 4] = ["demo-worker", "demo-sandblaster", "job-guard", "supervise"];
+const INTERNAL: [&str; 6] = [
+    "demo-worker",
+    "demo-sandblaster",
+    "job-guard",
+    "supervise",
+    "yarn-master",
+    "yarn-agent",
+];
 
 impl Internal {
     fn run(self) -> anyhow::Result<ExitCode> {
@@ -116,6 +127,8 @@ impl Internal {
                 Ok(ExitCode::SUCCESS)
             }
             Internal::Supervise(supervise) => supervise.run().map(|()| ExitCode::SUCCESS),
+            Internal::YarnMaster(master) => master.run(),
+            Internal::YarnAgent(agent) => agent.run().map(|()| ExitCode::SUCCESS),
         }
     }
 }

@@ -9,7 +9,7 @@ use parking_lot::Mutex;
 use std::fs::File;
 use std::io::{self, BufRead as _, BufReader, Read};
 use std::path::PathBuf;
-use std::process::{Child, ChildStdin, Command, Stdio};
+use std::process::{Command, Stdio};
 use std::sync::Arc;
 use std::sync::mpsc;
 use std::time::{Duration, Instant};
@@ -23,14 +23,44 @@ const MARGIN: Duration = Duration::from_secs(2);
 
 /// How to reach the other half.
 pub(crate) trait Reach {
-    /// The program that connects its standard streams with `downpour supervise` at this task.
-    fn connect(&self, task: &Task) -> Command;
+    /// Connects with `downpour supervise` at this task.
+    fn connect(&self, task: &Task) -> io::Result<Link>;
 
     /// How long a task outlives the connection; nothing if it ends with it.
     fn lease(&self) -> Option<Duration>;
 
     /// What became of a task that ended with its connection, without a word: what the program said.
     fn judge(&self, task: &Task, said: &str) -> Ending;
+}
+
+/// A connection with the other half.
+pub(crate) struct Link {
+    pub(crate) input: Box<dyn io::Write + Send>,
+    pub(crate) output: Box<dyn Read + Send>,
+    /// Ends it; what the program between said on the side.
+    pub(crate) close: Box<dyn FnOnce() -> String>,
+}
+
+impl Link {
+    /// Through the standard streams of a program.
+    pub(crate) fn program(mut command: Command) -> io::Result<Link> {
+        let mut child = command
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .stderr(Stdio::piped())
+            .spawn()?;
+        let said = gather(child.stderr.take());
+        let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
+        Ok(Link {
+            input: Box::new(child.stdin.take().ok_or_else(gone)?),
+            output: Box::new(child.stdout.take().ok_or_else(gone)?),
+            close: Box::new(move || {
+                let _ = child.kill();
+                let _ = child.wait();
+                said.join().unwrap_or_default()
+            }),
+        })
+    }
 }
 
 /// A question that is answered at once.
@@ -175,6 +205,8 @@ pub(crate) fn conduct(reach: &dyn Reach, task: &Task, reins: &Reins, outlet: &Ou
     }
 }
 
+type Input = Box<dyn io::Write + Send>;
+
 struct Connection<'a> {
     reach: &'a dyn Reach,
     task: &'a Task,
@@ -184,28 +216,23 @@ struct Connection<'a> {
 
 impl Connection<'_> {
     fn follow(&self, order: &Order, log: &File, place: &mut Again, until: &mut Instant) -> Broken {
-        let mut child = match self
-            .reach
-            .connect(self.task)
-            .stdin(Stdio::piped())
-            .stdout(Stdio::piped())
-            .stderr(Stdio::piped())
-            .spawn()
-        {
-            Ok(child) => child,
+        let link = match self.reach.connect(self.task) {
+            Ok(link) => link,
+            // What would be connected to is gone.
+            Err(e) if e.kind() == io::ErrorKind::NotConnected => {
+                return Broken::Early(e.to_string());
+            }
             Err(e) => {
                 let reason = format!("cannot start what connects to it: {e}");
                 return Broken::Ended(Ending::NotStarted(reason));
             }
         };
-        let said = gather(child.stderr.take());
-        let ended = self.hear(&mut child, order, log, place, until);
-        let _ = child.kill();
-        let _ = child.wait();
+        let input = Arc::new(Mutex::new(link.input));
+        let ended = self.hear(input, link.output, order, log, place, until);
+        let said = (link.close)();
         match ended {
             Ok(ending) => Broken::Ended(ending),
             Err(e) => {
-                let said = said.join().unwrap_or_default();
                 let last = said.lines().rfind(|line| !line.trim().is_empty());
                 let last = last.map(crate::output::cleaned);
                 Broken::Early(last.unwrap_or_else(|| e.to_string()))
@@ -215,25 +242,24 @@ impl Connection<'_> {
 
     fn hear(
         &self,
-        child: &mut Child,
+        input: Arc<Mutex<Input>>,
+        output: Box<dyn Read + Send>,
         order: &Order,
         log: &File,
         place: &mut Again,
         until: &mut Instant,
     ) -> io::Result<Ending> {
         let gone = || io::Error::from(io::ErrorKind::UnexpectedEof);
-        let stdin = child.stdin.take().ok_or_else(gone)?;
-        let stdin = Arc::new(Mutex::new(stdin));
-        let mut from = BufReader::new(child.stdout.take().ok_or_else(gone)?);
+        let mut from = BufReader::new(output);
         let request = serde_json::json!({ "task": order });
-        frames::say(&mut *stdin.lock(), &request)?;
+        frames::say(&mut *input.lock(), &request)?;
         frames::await_greeting(&mut from)?;
         let streams = Streams::new(self.outlet, log);
         let ending = loop {
             match frames::read(&mut from)?.ok_or_else(gone)? {
                 Frame::Started { start, pid } => {
                     place.start = start;
-                    self.take(pid, &stdin);
+                    self.take(pid, &input);
                 }
                 Frame::Out(bytes) => {
                     place.out += bytes.len() as u64;
@@ -244,7 +270,7 @@ impl Connection<'_> {
                     streams.err(bytes);
                 }
                 Frame::Lease(number) => {
-                    frames::say(&mut *stdin.lock(), &Word::Lease(number))?;
+                    frames::say(&mut *input.lock(), &Word::Lease(number))?;
                     *until = Instant::now() + self.reach.lease().unwrap_or_default();
                 }
                 Frame::Exit(exit) => break Ending::Exited(exit),
@@ -265,10 +291,10 @@ impl Connection<'_> {
         Exit::Signal(9)
     }
 
-    fn take(&self, pid: u32, stdin: &Arc<Mutex<ChildStdin>>) {
-        let stdin = stdin.clone();
+    fn take(&self, pid: u32, input: &Arc<Mutex<Input>>) {
+        let input = input.clone();
         let deliver = move |signal: rustix::process::Signal| {
-            frames::say(&mut *stdin.lock(), &Word::Signal(signal.as_raw())).is_ok()
+            frames::say(&mut *input.lock(), &Word::Signal(signal.as_raw())).is_ok()
         };
         self.reins.take(Some(pid), Box::new(deliver));
     }

@@ -34,6 +34,8 @@ pub struct Setup {
     pub kills: Vec<(TaskName, Duration)>,
     /// The allocation of Slurm that this process is in: its number and its nodes as Slurm abbreviates them.
     pub allocation: Option<(String, String)>,
+    /// The ApplicationMaster of YARN that this process is.
+    pub yarn: Option<crate::YarnMaster>,
     /// Lines of output that begin so are for the listener and not for the logs.
     pub unlogged: Option<String>,
 }

@@ -1,6 +1,6 @@
 //! Jobs of many processes: what a job is ([`JobSpec`]), how it is conducted ([`Job`], a state
 //! machine without I/O), and what starts its tasks ([`Launcher`]) on this machine, on hosts by ssh, in
-//! containers, in pods or in an allocation of Slurm. What a job looks like at any
+//! containers, in pods, in an allocation of Slurm or in containers of YARN. What a job looks like at any
 //! moment is a [`JobState`], which a [`Monitor`] shows to whoever watches: the command line, the
 //! dashboard.
 //!
@@ -36,6 +36,7 @@ mod state;
 mod summary;
 mod supervise;
 mod time;
+mod yarn;
 
 pub use dir::RUNS;
 pub use docker::compose;
@@ -57,3 +58,4 @@ pub use state::{
 };
 pub use summary::{summary, write_summary};
 pub use supervise::{keep, supervise};
+pub use yarn::{Yarn, YarnConf, YarnJob, YarnMaster, agent, submit_to_yarn};

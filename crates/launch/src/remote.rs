@@ -190,6 +190,10 @@ impl Remote {
             On::Docker => Arc::new(Docker::prepare(spec, setup)?),
             On::Slurm => Arc::new(Allocation::prepare(spec, setup)?),
             On::Kubernetes => Arc::new(Cluster::prepare(spec)?),
+            On::Yarn => {
+                let master = setup.yarn.clone();
+                Arc::new(master.ok_or("this is no ApplicationMaster of YARN")?)
+            }
         };
         let mut remote = Remote {
             site,

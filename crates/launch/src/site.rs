@@ -22,6 +22,8 @@ pub enum On {
     Slurm,
     /// In pods.
     Kubernetes,
+    /// In containers of a Hadoop YARN cluster.
+    Yarn,
 }
 
 /// Hosts that are reached by ssh. Nothing needs to be installed there.
@@ -131,7 +133,7 @@ impl JobSpec {
             .find(|(_, group)| group.resources != Resources::default());
         if let (On::Local | On::Ssh, Some((job, _))) = (self.on, bounded) {
             let key = format!("tasks.{job}.resources");
-            let wanted = "left out: nothing here sees to it; docker, slurm and kubernetes do";
+            let wanted = "left out: nothing here sees to it; docker, slurm, kubernetes and yarn do";
             return Err(value(&key, "given", wanted));
         }
         match self.on {
@@ -147,6 +149,7 @@ impl JobSpec {
             }),
             On::Slurm => check_words("slurm.options", &self.slurm.options),
             On::Kubernetes => self.kubernetes.check(self.tasks.keys().map(String::as_str)),
+            On::Yarn => self.yarn.check(self),
         }
     }
 

@@ -3,7 +3,7 @@
 //! last checkpoint.
 
 use crate::engine::{Outlet, Placed};
-use crate::framed::{self, Reach, ask};
+use crate::framed::{self, Link, Reach, ask};
 use crate::frames::{Frame, Request};
 use crate::launcher::{LaunchError, Setup};
 use crate::output::cleaned;
@@ -90,9 +90,9 @@ impl Allocation {
 }
 
 impl Reach for Allocation {
-    fn connect(&self, task: &Task) -> Command {
+    fn connect(&self, task: &Task) -> std::io::Result<Link> {
         let resources = self.resources.get(&task.planned.name.job);
-        self.step(&task.host, &task.file_name(), resources)
+        Link::program(self.step(&task.host, &task.file_name(), resources))
     }
 
     fn lease(&self) -> Option<Duration> {

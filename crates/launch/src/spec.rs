@@ -4,6 +4,7 @@
 use crate::kubernetes::Kubernetes;
 use crate::policy::RestartPolicy;
 use crate::site::{Docker, On, Resources, Slurm, Ssh};
+use crate::yarn::Yarn;
 use serde::{Deserialize, Serialize};
 use std::collections::BTreeMap;
 use std::path::PathBuf;
@@ -80,6 +81,9 @@ pub struct JobSpec {
     /// What is to be known for `on = "kubernetes"`.
     #[serde(default, skip_serializing_if = "is_usual")]
     pub kubernetes: Kubernetes,
+    /// What is to be known for `on = "yarn"`.
+    #[serde(default, skip_serializing_if = "is_usual")]
+    pub yarn: Yarn,
 }
 
 fn is_usual<T: Default + PartialEq>(value: &T) -> bool {
@@ -206,6 +210,7 @@ impl JobSpec {
             docker: Docker::default(),
             slurm: Slurm::default(),
             kubernetes: Kubernetes::default(),
+            yarn: Yarn::default(),
         }
     }
 

@@ -2,7 +2,7 @@
 //! keys, users and ports are those of the user's own ssh configuration.
 
 use crate::engine::{Outlet, Placed};
-use crate::framed::{self, ANSWER_WITHIN, Reach, ask};
+use crate::framed::{self, ANSWER_WITHIN, Link, Reach, ask};
 use crate::frames::{Frame, Request};
 use crate::launcher::Setup;
 use crate::remote::{Ending, Reins, Site, Task, spread};
@@ -205,11 +205,10 @@ impl Ssh {
 }
 
 impl Reach for Ssh {
-    fn connect(&self, task: &Task) -> Command {
+    fn connect(&self, task: &Task) -> std::io::Result<Link> {
         match self.hosts.get(&task.host) {
-            Some((target, program)) => self.supervise(target, program),
-            // Its end tells.
-            None => Command::new("false"),
+            Some((target, program)) => Link::program(self.supervise(target, program)),
+            None => Err(std::io::Error::other("there is no such host")),
         }
     }
 

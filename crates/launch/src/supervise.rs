@@ -7,7 +7,7 @@
 //! start the task elsewhere, it has ended here.
 
 use crate::frames::{self, Again, Frame, Order, Request, Word};
-use crate::guard::{group_of_its_own, signal};
+use crate::guard::{Guard, group_of_its_own, signal};
 use crate::local::exit_of;
 use crate::site::own_folder;
 use crate::state::Exit;
@@ -16,6 +16,7 @@ use parking_lot::Mutex;
 use rustix::fs::{FlockOperation, flock};
 use rustix::process::{Pid, Signal, WaitId, WaitIdOptions, waitid};
 use serde::{Deserialize, Serialize};
+use std::collections::BTreeMap;
 use std::fs::File;
 use std::io::{self, BufRead, BufReader, Read, Seek as _, SeekFrom, Write};
 use std::net::Ipv4Addr;
@@ -23,6 +24,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::mpsc::{self, RecvTimeoutError};
 use std::time::{Duration, Instant};
 
 /// What this program is called in the commands of tasks, wherever it lies on a host.
@@ -152,7 +154,9 @@ fn answer(
             let _ = std::fs::remove_dir(root.join("jobs").join(&job));
             frames::write(output, &Frame::Done)
         }
-        Request::Task(order) if order.holds => hold(&order, input, output),
+        Request::Task(order) if order.holds => {
+            hold(&order, input, output, &Surroundings::default())
+        }
         Request::Task(order) => {
             let folder = folder(root, &order)?;
             match place(&folder, *order, own)? {
@@ -459,18 +463,83 @@ impl Tail {
     }
 }
 
+/// What is done around tasks that end with their connections.
+#[derive(Default)]
+pub(crate) struct Surroundings {
+    /// Where output is kept, too.
+    logs: Option<PathBuf>,
+    guard: Option<Mutex<Guard>>,
+    /// How long a task goes on without a word from the launcher; for ever if nothing is said.
+    lease: Option<Duration>,
+    /// Tasks that run here, and their processes.
+    running: Mutex<BTreeMap<String, u32>>,
+}
+
+impl Surroundings {
+    pub(crate) fn new(logs: &Path, guard: Option<Guard>, lease: Duration) -> Surroundings {
+        Surroundings {
+            logs: Some(logs.to_owned()),
+            guard: guard.map(Mutex::new),
+            lease: Some(lease),
+            running: Mutex::default(),
+        }
+    }
+
+    /// The processes of tasks that run.
+    pub(crate) fn running(&self) -> Vec<u32> {
+        self.running.lock().values().copied().collect()
+    }
+
+    /// Ends the process that ran before as this task, whose connection broke.
+    fn replace(&self, task: &str) {
+        let before = self.running.lock().get(task).copied();
+        let Some(pid) = before else { return };
+        signal(pid, Signal::KILL);
+        let begin = Instant::now();
+        while self.running.lock().get(task) == Some(&pid) && begin.elapsed() < PATIENCE {
+            std::thread::sleep(POLL);
+        }
+    }
+
+    fn add(&self, task: &str, pid: u32) {
+        self.running.lock().insert(task.to_owned(), pid);
+        if let Some(guard) = &self.guard {
+            guard.lock().add(pid);
+        }
+    }
+
+    fn remove(&self, task: &str, pid: u32) {
+        let mut running = self.running.lock();
+        if running.get(task) == Some(&pid) {
+            running.remove(task);
+        }
+        if let Some(guard) = &self.guard {
+            guard.lock().remove(pid);
+        }
+    }
+
+    /// Where one of a task's streams is kept.
+    fn log(&self, task: &str, stream: &str) -> Option<File> {
+        let path = self.logs.as_ref()?.join(format!("{task}.{stream}"));
+        dir::append(&path).ok()
+    }
+}
+
 /// Runs a task that ends with this connection.
-fn hold(
+pub(crate) fn hold(
     order: &Order,
     input: BufReader<impl Read + Send + 'static>,
     output: &mut (impl Write + Send),
+    around: &Surroundings,
 ) -> io::Result<()> {
+    around.replace(&order.task);
     let mut child = match spawn(order, Stdio::piped(), Stdio::piped()) {
         Ok(child) => child,
         Err(reason) => return refuse(output, reason),
     };
     let pid = child.id();
-    frames::write(output, &Frame::Started { start: 1, pid })?;
+    around.add(&order.task, pid);
+    let told = frames::write(output, &Frame::Started { start: 1, pid });
     let drain = Duration::from_millis(order.drain_ms);
     let is_over = Arc::new(AtomicBool::new(false));
     let over = is_over.clone();
@@ -495,29 +564,52 @@ fn hold(
         child
             .stdout
             .take()
-            .map(|s| (Box::new(s) as Stream, Frame::Out as Make)),
+            .map(|s| (Box::new(s) as Stream, Frame::Out as Make, "stdout")),
         child
             .stderr
             .take()
-            .map(|s| (Box::new(s) as Stream, Frame::Err as Make)),
+            .map(|s| (Box::new(s) as Stream, Frame::Err as Make, "stderr")),
     ];
     let output = Mutex::new(output);
     let exit = std::thread::scope(|scope| {
-        for (mut stream, frame) in streams.into_iter().flatten() {
+        let (over, is_over) = mpsc::channel::<()>();
+        if let Some(lease) = around.lease {
             let output = &output;
             scope.spawn(move || {
+                let every = lease / ASKS_PER_LEASE;
+                while is_over.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
+                    // Whoever is not there any more is heard of on the other side.
+                    let _ = frames::write(&mut **output.lock(), &Frame::Lease(0));
+                }
+            });
+        }
+        for (mut stream, frame, name) in streams.into_iter().flatten() {
+            let output = &output;
+            let mut log = around.log(&order.task, name);
+            scope.spawn(move || {
+                let mut is_heard = true;
                 let mut buffer = vec![0; 64 << 10];
                 while let Ok(read @ 1..) = stream.read(&mut buffer) {
                     let bytes = buffer.get(..read).unwrap_or_default().to_vec();
-                    if frames::write(&mut **output.lock(), &frame(bytes)).is_err() {
+                    if let Some(log) = &mut log {
+                        // A full disk is no reason to stop a task.
+                        let _ = log.write_all(&bytes);
+                    }
+                    is_heard =
+                        is_heard && frames::write(&mut **output.lock(), &frame(bytes)).is_ok();
+                    if !is_heard && log.is_none() {
                         return;
                     }
                 }
             });
         }
-        ended(&mut child)
+        let exit = ended(&mut child);
+        drop(over);
+        exit
     });
     is_over.store(true, Ordering::Release);
+    around.remove(&order.task, pid);
+    told?;
     let mut output = output.lock();
     frames::write(&mut **output, &Frame::Exit(exit))
 }

@@ -15,7 +15,7 @@ const ARTIFACTS: &[&str] = &[
 ];
 
 /// Hadoop reaches into Java's own packages, which Java 17 asks to be told.
-const OPENS: &[&str] = &["lang", "util", "net", "io", "nio"];
+pub(super) const OPENS: &[&str] = &["lang", "util", "net", "io", "nio"];
 
 /// Runs a program, again whenever it was killed (137), and keeps its process id in a file. It ends with this shell.
 const AGAIN: &str = r#"
@@ -121,7 +121,7 @@ fn start(home: &Path, data: &Path) -> Result<Service> {
 }
 
 /// Hadoop's form of settings.
-fn xml(settings: &[(&str, String)]) -> String {
+pub(super) fn xml(settings: &[(&str, String)]) -> String {
     let mut text = "<configuration>\n".to_owned();
     for (name, value) in settings {
         let _ = writeln!(

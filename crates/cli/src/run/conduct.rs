@@ -27,6 +27,7 @@ pub(crate) fn setup(kills: Vec<(TaskName, Duration)>) -> Result<Setup> {
         path: std::env::var_os("PATH").unwrap_or_default(),
         kills,
         allocation: None,
+        yarn: None,
         unlogged: None,
     })
 }

@@ -5,9 +5,11 @@ pub(crate) mod console;
 mod guard;
 mod slurm;
 mod supervise;
+mod yarn;
 
 pub(crate) use guard::Guard;
 pub(crate) use supervise::Supervise;
+pub(crate) use yarn::{Agent as YarnAgent, Master as YarnMaster};
 
 use crate::dashboard::{Beside, DashboardFlags};
 use crate::serve::duration;
@@ -31,11 +33,11 @@ pub(crate) struct Run {
     job: Option<PathBuf>,
 
     /// Parameter servers [default: 0]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", alias = "num_ps")]
     ps: Option<u32>,
 
     /// Workers [default: 1]
-    #[arg(long, value_name = "N")]
+    #[arg(long, value_name = "N", aliases = ["num_worker", "num_workers"])]
     workers: Option<u32>,
 
     /// A chief beside the workers; otherwise worker 0 is the chief
@@ -126,6 +128,18 @@ pub(crate) struct Run {
     #[arg(long, value_name = "NAME")]
     namespace: Option<String>,
 
+    /// With --on yarn: the queue [default: this user's]
+    #[arg(long, value_name = "QUEUE")]
+    queue: Option<String>,
+
+    /// With --on yarn: a file for every task's working directory, a path here or a URL of the cluster's HDFS; PATH#NAME renames it
+    #[arg(long, value_name = "FILE")]
+    file: Vec<String>,
+
+    /// With --on yarn: the same, unpacked into a directory: venv.tar.gz#venv
+    #[arg(long, value_name = "FILE")]
+    archive: Vec<String>,
+
     /// A further argument of ssh, `docker run`, kubectl or the Slurm script: --option=--partition=gpu
     #[arg(long, value_name = "ARGUMENT", allow_hyphen_values = true)]
     option: Vec<String>,
@@ -184,6 +198,8 @@ enum Place {
     Slurm,
     /// In pods of the cluster that `kubectl` talks to
     Kubernetes,
+    /// In containers of the Hadoop YARN cluster that HADOOP_CONF_DIR describes
+    Yarn,
 }
 
 /// Shown below the flags.
@@ -197,6 +213,7 @@ Each program finds its place in TF_CONFIG, as TensorFlow's do. Examples:
   downpour run --on docker --image me/trainer --ps 2 --workers 2 -- /my-trainer
   downpour run --on slurm --nodes 4 --ps 2 --workers 2 -- ./my-trainer
   downpour run --on kubernetes --image me/trainer --ps 2 --workers 2 -- /my-trainer
+  downpour run --on yarn --queue gpu --file my-trainer --ps 2 --workers 2 -- ./my-trainer
 
 A task that fails is started again, with growing pauses, until --restarts are used up; without --restarts, one that fails at
 once or in the same way as before is not tried again. When all that train are done the rest is
@@ -246,6 +263,10 @@ impl Run {
             if setup.allocation.is_none() {
                 return slurm::hand_over(&spec, &setup.server, &Console::new(self.color));
             }
+        }
+        if spec.on == On::Yarn {
+            let console = Console::new(self.color);
+            return yarn::hand_over(&spec, &setup.server, &setup.kills, &console);
         }
         let local = Launcher::prepare(spec, setup)?;
         let state = local.monitor().snapshot();
@@ -347,6 +368,7 @@ impl Run {
             Some(Place::Docker) => On::Docker,
             Some(Place::Slurm) => On::Slurm,
             Some(Place::Kubernetes) => On::Kubernetes,
+            Some(Place::Yarn) => On::Yarn,
             None => spec.on,
         };
         let needs = |flag: &str, given: bool, on: On, name: &str| match given && spec.on != on {
@@ -366,6 +388,9 @@ impl Run {
         needs("--image", self.image.is_some(), containers, name)?;
         needs("--volume", !self.volume.is_empty(), containers, name)?;
         needs("--nodes", self.nodes.is_some(), On::Slurm, "slurm")?;
+        needs("--queue", self.queue.is_some(), On::Yarn, "yarn")?;
+        needs("--file", !self.file.is_empty(), On::Yarn, "yarn")?;
+        needs("--archive", !self.archive.is_empty(), On::Yarn, "yarn")?;
         if let Some(hosts) = &self.hosts {
             spec.ssh.hosts.clone_from(hosts);
         }
@@ -383,6 +408,9 @@ impl Run {
         let namespace = &mut spec.kubernetes.namespace;
         *namespace = self.namespace.clone().or(namespace.take());
         spec.slurm.nodes = self.nodes.or(spec.slurm.nodes);
+        spec.yarn.queue = self.queue.clone().or(spec.yarn.queue.take());
+        spec.yarn.files.extend(self.file.iter().cloned());
+        spec.yarn.archives.extend(self.archive.iter().cloned());
         let options = self.option.iter().cloned();
         match spec.on {
             On::Ssh => spec.ssh.options.extend(options),

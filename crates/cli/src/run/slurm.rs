@@ -41,7 +41,7 @@ pub(super) fn hand_over(spec: &JobSpec, own: &str, console: &Console) -> Result<
 fn follow(
     submission: &Submission,
     console: &Console,
-    interrupts: &mpsc::Receiver<()>,
+    interrupts: &mpsc::Receiver<i32>,
 ) -> Result<Exit> {
     let (mut offset, mut failures, mut asked, mut told) = (0, 0, 0u32, String::new());
     loop {
@@ -93,8 +93,8 @@ fn pass(submission: &Submission, offset: u64) -> u64 {
     read().unwrap_or(0)
 }
 
-/// One message for every Ctrl-C and SIGTERM.
-fn interrupts() -> Result<mpsc::Receiver<()>> {
+/// One message, the signal's number, for every Ctrl-C and SIGTERM.
+pub(super) fn interrupts() -> Result<mpsc::Receiver<i32>> {
     let (told, tell) = mpsc::channel();
     let (ready, is_ready) = mpsc::channel();
     let runtime = tokio::runtime::Builder::new_current_thread()
@@ -109,11 +109,11 @@ fn interrupts() -> Result<mpsc::Receiver<()>> {
             };
             let _ = ready.send(());
             loop {
-                tokio::select! {
-                    _ = interrupt.recv() => {}
-                    _ = terminate.recv() => {}
-                }
-                if told.send(()).is_err() {
+                let kind = tokio::select! {
+                    _ = interrupt.recv() => SignalKind::interrupt(),
+                    _ = terminate.recv() => SignalKind::terminate(),
+                };
+                if told.send(kind.as_raw_value()).is_err() {
                     return;
                 }
             }

@@ -6,6 +6,7 @@ mod job;
 mod kubernetes;
 mod slurm;
 mod ssh;
+mod yarn;
 
 use crate::process::{build_server, root, server_binary, target_dir};
 use crate::venv;
@@ -42,6 +43,11 @@ trait Place {
     fn process(&self, _run: &str, _task: &str) -> Option<u32> {
         None
     }
+
+    /// Whether a job has a launcher of its own there, which the place starts again.
+    fn has_master(&self) -> bool {
+        false
+    }
     /// What a job has left behind.
     fn left(&self) -> Result<String>;
     /// Wrong input, and what must be said of it.
@@ -60,6 +66,7 @@ const ENGINES: &[Engine] = &[
     docker::ENGINE,
     slurm::ENGINE,
     kubernetes::ENGINE,
+    yarn::ENGINE,
 ];
 
 /// Their names.
@@ -219,7 +226,18 @@ fn rust(place: &mut dyn Place, data: &Path, row: &mut Row) -> Result<()> {
         job.interrupt()?;
         job.finish(130)?;
     }
-    check_left(place, &job)
+    check_left(place, &job)?;
+
+    if place.has_master() {
+        let mut job = start(place, data, "master", &command(kept, STEPS))?;
+        job.await_step(1000)?;
+        job.kill_inner_launcher()?;
+        let accuracy = job.finish(0)?;
+        ensure!(accuracy >= MIN_ACCURACY, "after a lost master: only {accuracy}");
+        check_left(place, &job)?;
+        row.survived.push("its master's death");
+    }
+    Ok(())
 }
 
 /// MNIST by TensorFlow's client; its launcher is killed on the way.

@@ -175,7 +175,7 @@ impl Place for Cluster {
 }
 
 /// Processes that were started with all of these in their environment.
-fn with_environment(wanted: &[&str]) -> Vec<u32> {
+pub(super) fn with_environment(wanted: &[&str]) -> Vec<u32> {
     let entries = std::fs::read_dir("/proc").into_iter().flatten().flatten();
     let numbers = entries.filter_map(|e| e.file_name().to_str()?.parse::<u32>().ok());
     let has_all = |process: &u32| {
