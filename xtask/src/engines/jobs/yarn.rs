@@ -234,7 +234,7 @@ impl Place for Cluster {
     fn lose_host(&mut self) -> Result<bool> {
         let node = self.other_node();
         let ours = format!("NM_PORT={}", self.nodes[node]);
-        let daemon = self.running[node].take().context("the node does not run")?;
+        let mut daemon = self.running[node].take().context("the node does not run")?;
         daemon.kill();
         for process in with_environment(&[&ours]) {
             let _ = Command::new("kill").args(["-9", &process.to_string()]).output();
