@@ -9,7 +9,7 @@ use super::{END, HEARTBEAT_EVERY, MissingWorkers, SyncReplicas, counts};
 use crate::election::{Election, SharedElection};
 use crate::hooks::integer;
 use crate::monitored::is_gone;
-use downpour_build::{Code, Output, Result, Status};
+use downpour_build::{Output, Result, Status};
 use downpour_client::Session;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -308,15 +308,12 @@ impl Gathering {
         Ok(None)
     }
 
-    /// Waits a while for one worker's gradients, and takes those of all that have come.
+    /// Waits for one worker's gradients, and takes word of all that have come. It ends when it is woken: given up, it might
+    /// lose what it has taken, and on a busy machine did.
     fn wait(&mut self) -> Result<()> {
         let [worker, step] = &self.parts.arrived;
-        let arrived = self.session.step().timeout(LOOK).fetch_all([worker, step]);
-        let [workers, steps] = match arrived {
-            Ok(arrived) => arrived,
-            Err(e) if e.code == Code::DeadlineExceeded => return Ok(()),
-            Err(e) => return Err(e),
-        };
+        let words = self.session.step();
+        let [workers, steps] = self.waker.during(|| words.fetch_all([worker, step]))?;
         self.arrived(&counts(&workers)?, &counts(&steps)?)
     }
 
