@@ -7,6 +7,7 @@
 )]
 
 mod config;
+mod coordinator;
 mod dashboard;
 mod demo;
 mod inspect;

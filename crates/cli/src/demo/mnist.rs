@@ -3,9 +3,9 @@
 use super::flags::Flags;
 use super::model::Kind;
 use super::{Show, worker_command};
-use anyhow::{Result, anyhow, bail};
+use crate::coordinator::Coordinator;
+use anyhow::{Result, bail};
 use clap::Args;
-use downpour::train::{CoordinatedElection, CoordinatorUrl};
 
 /// Flags of `downpour demo mnist`.
 #[derive(Args)]
@@ -23,7 +23,7 @@ pub(crate) struct Mnist {
 
     /// Where the chief is elected: etcd://HOST:PORT[,…]/JOB, zk://HOST:PORT[,…]/JOB or file:///DIR
     #[arg(long, value_name = "URL")]
-    coordinator: Option<CoordinatorUrl>,
+    coordinator: Option<Coordinator>,
 
     /// What is trained
     #[arg(long, value_enum, default_value_t = Kind::Softmax)]
@@ -40,9 +40,6 @@ impl Mnist {
                 self.backup_workers,
             );
         }
-        if let Some(service) = &self.coordinator {
-            CoordinatedElection::check(service).map_err(|e| anyhow!("{}", e.message))?;
-        }
         let how = match (self.sync, self.backup_workers) {
             (false, _) => "asynchronous".to_owned(),
             (true, 0) => "synchronous".to_owned(),
@@ -55,7 +52,7 @@ impl Mnist {
             command.extend(["--sync".to_owned(), backups]);
         }
         if let Some(service) = &self.coordinator {
-            command.push(format!("--coordinator={service}"));
+            command.push(format!("--coordinator={}", service.answering()?));
         }
         Ok(Show {
             title: super::title(self.model, self.flags.ps, workers, &how),

@@ -11,13 +11,13 @@ pub(crate) use guard::Guard;
 pub(crate) use supervise::Supervise;
 pub(crate) use yarn::{Agent as YarnAgent, Master as YarnMaster};
 
+use crate::coordinator::Coordinator;
 use crate::dashboard::{Beside, DashboardFlags};
 use crate::serve::duration;
 use anyhow::{Context as _, Result, bail};
 use clap::{Args, ValueEnum};
 use conduct::{conduct, origin, setup};
 use console::{Console, When};
-use downpour::train::{CoordinatedElection, CoordinatorUrl};
 use downpour_launch::{DoneWhen, JobSpec, Launcher, MAX_TEXT, On, TaskName};
 use std::collections::BTreeMap;
 use std::io::{Read as _, Write as _};
@@ -71,7 +71,7 @@ pub(crate) struct Run {
 
     /// Where programs of crate `downpour` elect their chief: etcd://HOST:PORT[,…]/JOB, zk://HOST:PORT[,…]/JOB or file:///DIR
     #[arg(long, value_name = "URL")]
-    coordinator: Option<CoordinatorUrl>,
+    coordinator: Option<Coordinator>,
 
     /// A variable for the programs' environment
     #[arg(long, value_name = "NAME=VALUE")]
@@ -241,7 +241,7 @@ impl Run {
         }
         // Elsewhere the service may have another way.
         if let Some(service) = self.coordinator.as_ref().filter(|_| spec.on == On::Local) {
-            CoordinatedElection::check(service).map_err(|e| anyhow::anyhow!("{}", e.message))?;
+            service.answering()?;
         }
         if self.print_compose {
             let _ = write!(std::io::stdout(), "{}", downpour_launch::compose(&spec)?);
@@ -331,7 +331,10 @@ impl Run {
         }
         spec.flags |= self.flags;
         if let Some(service) = &self.coordinator {
-            let named = ("DOWNPOUR_COORDINATOR".to_owned(), service.to_string());
+            let named = (
+                "DOWNPOUR_COORDINATOR".to_owned(),
+                service.url()?.to_string(),
+            );
             spec.env.extend([named]);
         }
         spec.env.extend(environment(&self.env)?);

@@ -15,7 +15,7 @@ const EPOCH: &str = "-e";
 /// use downpour_train::Fence;
 /// use std::time::Duration;
 /// # let dir = tempfile::tempdir()?;
-/// let member = Member::start(Folder::open(dir.path())?, "first", Duration::from_secs(1));
+/// let member = Member::start(Folder::open(dir.path())?, "first", Duration::from_secs(60));
 /// let epoch = member.office().wait_for(|epoch| epoch.is_some(), Duration::from_secs(30));
 /// let fence: &dyn Fence = member.office();
 /// assert_eq!(fence.epoch(), epoch);

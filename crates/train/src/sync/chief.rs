@@ -9,7 +9,7 @@ use super::{END, HEARTBEAT_EVERY, MissingWorkers, SyncReplicas, counts};
 use crate::election::{Election, SharedElection};
 use crate::hooks::integer;
 use crate::monitored::is_gone;
-use downpour_build::{Code, Output, Result, Status};
+use downpour_build::{Output, Result, Status};
 use downpour_client::Session;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -105,6 +105,7 @@ impl Chief {
             waker: waker.clone(),
             looked: Instant::now(),
             lead: Lead::default(),
+            claimed: 0,
             leads: self.leads.clone(),
         };
         let mut leader = match &self.election {
@@ -176,6 +177,8 @@ struct Gathering {
     members: Members,
     looked: Instant,
     lead: Lead,
+    /// The epoch in which updates are made.
+    claimed: i64,
     leads: Arc<AtomicBool>,
 }
 
@@ -214,10 +217,11 @@ impl Gathering {
     fn take_over(&mut self, epoch: i64) -> Result<()> {
         let claims = counts(&self.session.fetch(&self.parts.epochs)?)?;
         let claims = Claims::of(&claims, self.settings.worker);
-        if !claims.allow(epoch) {
+        let Some(claimed) = claims.to_claim(epoch) else {
             self.refused(epoch);
             return Ok(());
-        }
+        };
+        self.claimed = claimed;
         if epoch > 0 {
             let claim = self.session.step().feed(&self.parts.claimed, [epoch]);
             claim.target(&self.parts.claim).run()?;
@@ -290,7 +294,7 @@ impl Gathering {
         let expected = i32::try_from(workers.len()).unwrap_or(i32::MAX);
         let step = self.session.step().feed(&gate.expected, expected);
         let step = step.feed(&gate.least, least);
-        let mut step = step.feed(&gate.epoch, self.lead.term().unwrap_or(0));
+        let mut step = step.feed(&gate.epoch, self.claimed);
         for &worker in workers {
             step = step.target(&self.parts.give_applied[worker]);
         }
@@ -308,15 +312,12 @@ impl Gathering {
         Ok(None)
     }
 
-    /// Waits a while for one worker's gradients, and takes those of all that have come.
+    /// Waits for one worker's gradients, and takes word of all that have come. It ends when it is woken: given up, it might
+    /// lose what it has taken, and on a busy machine did.
     fn wait(&mut self) -> Result<()> {
         let [worker, step] = &self.parts.arrived;
-        let arrived = self.session.step().timeout(LOOK).fetch_all([worker, step]);
-        let [workers, steps] = match arrived {
-            Ok(arrived) => arrived,
-            Err(e) if e.code == Code::DeadlineExceeded => return Ok(()),
-            Err(e) => return Err(e),
-        };
+        let words = self.session.step();
+        let [workers, steps] = self.waker.during(|| words.fetch_all([worker, step]))?;
         self.arrived(&counts(&workers)?, &counts(&steps)?)
     }
 
@@ -385,8 +386,7 @@ impl Gathering {
         let step = self.session.step().feed(who, vec![0i64; count]);
         let step = step.feed(of, vec![0i64; count]);
         let step = step.feed(&gate.least, vec![i64::MIN; self.settings.replicas]);
-        let term = self.lead.term().unwrap_or(0);
-        let mut step = step.feed(&gate.epoch, term);
+        let mut step = step.feed(&gate.epoch, self.claimed);
         for worker in self.members.present() {
             step = step.target(&self.parts.give_applied[worker]);
         }
@@ -395,7 +395,7 @@ impl Gathering {
             return Ok(Some(made));
         }
         // All were there, and still it was not made.
-        self.refused(term);
+        self.refused(self.lead.term().unwrap_or(0));
         Ok(None)
     }
 

@@ -139,7 +139,7 @@ impl Training {
         match call {
             Call::ReadClaims(epoch) => {
                 let claims = Claims::of(&self.claims, i);
-                match claims.allow(epoch) {
+                match claims.to_claim(epoch).is_some() {
                     true => self.chiefs[i].call = Some(Call::Claim(epoch, claims.had_chief)),
                     false => self.chiefs[i].lead.refused(epoch),
                 }

@@ -90,9 +90,13 @@ impl Claims {
         }
     }
 
-    /// Whether an epoch may be claimed: no later one is.
-    pub(super) fn allow(&self, epoch: i64) -> bool {
-        epoch >= self.highest
+    /// The epoch to claim; none if a later one is claimed already. A chief without epochs, 0, which was appointed, leads
+    /// in the last one's.
+    pub(super) fn to_claim(&self, epoch: i64) -> Option<i64> {
+        match epoch {
+            0 => Some(self.highest),
+            epoch => (epoch >= self.highest).then_some(epoch),
+        }
     }
 }
 
@@ -122,13 +126,15 @@ mod tests {
     fn claims_say_who_led_before() {
         let claims = Claims::of(&[0, 0, 0], 1);
         assert_eq!((claims.former, claims.had_chief), (None, false));
-        assert!(claims.allow(0) && claims.allow(1));
+        assert_eq!([0, 1].map(|e| claims.to_claim(e)), [Some(0), Some(1)]);
         let claims = Claims::of(&[2, 0, 5], 1);
         assert_eq!((claims.former, claims.had_chief), (Some(2), true));
-        assert!(!claims.allow(4) && claims.allow(6));
+        assert_eq!([4, 6].map(|e| claims.to_claim(e)), [None, Some(6)]);
+        // Appointed, on servers that had elected chiefs before.
+        assert_eq!(claims.to_claim(0), Some(5));
         // On a new session of one's own.
         let claims = Claims::of(&[2, 5, 0], 1);
         assert_eq!((claims.former, claims.had_chief), (None, true));
-        assert!(claims.allow(5));
+        assert_eq!(claims.to_claim(5), Some(5));
     }
 }
