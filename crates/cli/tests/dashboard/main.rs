@@ -7,7 +7,7 @@
 #[allow(dead_code, reason = "shared with other tests")]
 mod process;
 
-use ::downpour::train::{DownpourSgd, GradientDescent, Optimizer as _, Supervision, global_step};
+use ::downpour::train::{DownpourSgd, GradientDescent, Minimize as _, Supervision, global_step};
 use ::downpour::{Graph, Init};
 use process::{Task, downpour, run};
 use serde_json::{Value, json};
