@@ -132,13 +132,18 @@ $('notify').addEventListener('click', async () => {
   $('notify').setAttribute('aria-pressed', on);
 });
 
+// Whether steps were seen for the first time just now: how fast they are is not known yet.
+function hasBegun(s) {
+  return !(s.job && s.job.ended) && !s.global_step.mean_per_second && s.global_step.moved !== null && s.now - s.global_step.moved < 10;
+}
+
 function tiles(s, alive, lost) {
   const done = s.tasks.filter(t => t.phase === 'done').length;
   text($('tile-tasks'), `${alive} of ${s.tasks.length}`);
   text($('tile-tasks-note'), lost.length ? 'lost: ' + lost.map(t => t.short).join(', ') : alive === s.tasks.length ? 'all alive' : done ? `${done} done` : 'alive');
   const g = s.global_step;
   text($('tile-steps'), g.value === null ? '–' : g.value.toLocaleString('en'));
-  text($('tile-steps-note'), g.value === null ? 'no global step seen' : g.per_second > 0 ? `${Format.rate(g.per_second)} steps/s` : `${s.job && s.job.ended ? '' : 'stands; '}${Format.rate(g.mean_per_second)} steps/s on average`);
+  text($('tile-steps-note'), g.value === null ? 'no global step seen' : g.per_second > 0 ? `${Format.rate(g.per_second)} steps/s` : hasBegun(s) ? 'has just begun' : `${s.job && s.job.ended ? '' : 'stands; '}${Format.rate(g.mean_per_second)} steps/s on average`);
   const rate = s.links.reduce((n, l) => n + l.bytes_per_second, 0);
   text($('tile-bytes'), Format.bytes(rate) + '/s');
   text($('tile-bytes-note'), Format.bytes(s.links.reduce((n, l) => n + l.bytes, 0)) + ' in all');

@@ -185,6 +185,8 @@ class LineChart {
     }
     const parts = [];
     this.svg.setAttribute('viewBox', `0 0 ${width} ${height}`);
+    // Nothing but zeros needs an axis, too.
+    if (this.options.fromZero && y1 <= 1e-9) y1 = 1;
     const isEmpty = !Number.isFinite(x0) || !Number.isFinite(y0) || !Number.isFinite(y1);
     if (this.range) [x0, x1] = this.range;
     if (x1 === x0) x1 = x0 + 1;
