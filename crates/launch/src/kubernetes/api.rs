@@ -120,6 +120,16 @@ impl Api {
         }
     }
 
+    /// The way to what listens on a socket.
+    #[cfg(test)]
+    pub(crate) fn at(socket: PathBuf) -> Api {
+        let proxy = Command::new("true").spawn().unwrap();
+        Api {
+            socket,
+            proxy: Mutex::new(proxy),
+        }
+    }
+
     /// What a path of the API says.
     pub(crate) fn get(&self, path: &str) -> Result<Value, Refused> {
         self.ask("GET", path, None, ANSWER)
