@@ -130,11 +130,21 @@ impl Control {
 
 impl Launcher {
     /// Finds directory, hosts, addresses and programs; nothing runs yet.
-    pub fn prepare(mut spec: JobSpec, setup: Setup) -> Result<Launcher, LaunchError> {
+    pub fn prepare(spec: JobSpec, setup: Setup) -> Result<Launcher, LaunchError> {
         spec.check()?;
-        let now = SystemTime::now();
         let inbox = mpsc::channel();
-        let mut remote = Remote::prepare(&spec, &setup, &inbox.0).map_err(LaunchError::Place)?;
+        let remote = Remote::prepare(&spec, &setup, &inbox.0).map_err(LaunchError::Place)?;
+        Launcher::prepare_on(remote, spec, setup, inbox)
+    }
+
+    /// The same for a place that can be used; this machine if there is none.
+    pub(crate) fn prepare_on(
+        mut remote: Option<Remote>,
+        mut spec: JobSpec,
+        setup: Setup,
+        inbox: (Sender<Message>, Receiver<Message>),
+    ) -> Result<Launcher, LaunchError> {
+        let now = SystemTime::now();
         let server = match &remote {
             Some(remote) => remote.server(),
             None => setup.server.clone(),

@@ -195,6 +195,15 @@ impl Remote {
                 Arc::new(master.ok_or("this is no ApplicationMaster of YARN")?)
             }
         };
+        Remote::on(site, spec, inbox).map(Some)
+    }
+
+    /// The same for a place that can be used.
+    pub(crate) fn on(
+        site: Arc<dyn Site>,
+        spec: &JobSpec,
+        inbox: &Sender<Message>,
+    ) -> Result<Remote, String> {
         let mut remote = Remote {
             site,
             spec: spec.clone(),
@@ -208,7 +217,7 @@ impl Remote {
             known: BTreeSet::new(),
         };
         remote.adopted = remote.find_run()?;
-        Ok(Some(remote))
+        Ok(remote)
     }
 
     /// A run of the same job whose tasks are there and whose launcher is not.

@@ -120,6 +120,16 @@ impl Api {
         }
     }
 
+    /// The way to what listens on a socket.
+    #[cfg(test)]
+    pub(crate) fn at(socket: PathBuf) -> Api {
+        let proxy = Command::new("true").spawn().unwrap();
+        Api {
+            socket,
+            proxy: Mutex::new(proxy),
+        }
+    }
+
     /// What a path of the API says.
     pub(crate) fn get(&self, path: &str) -> Result<Value, Refused> {
         self.ask("GET", path, None, ANSWER)
@@ -151,12 +161,8 @@ impl Api {
         within: Duration,
     ) -> Result<Value, Refused> {
         let deadline = Instant::now() + within;
-        let mut body_of = self.open(
-            method,
-            path,
-            body,
-            Box::new(move || Instant::now() > deadline),
-        )?;
+        let is_over = Box::new(move || Instant::now() > deadline);
+        let mut body_of = self.open(method, path, body, within, is_over)?;
         let mut text = Vec::new();
         let read = (&mut body_of).take(MAX_ANSWER).read_to_end(&mut text);
         let seconds = within.as_secs();
@@ -171,7 +177,7 @@ impl Api {
         path: &str,
         is_over: Box<dyn Fn() -> bool + Send>,
     ) -> Result<Body, Refused> {
-        self.open("GET", path, None, is_over)
+        self.open("GET", path, None, ANSWER, is_over)
     }
 
     fn open(
@@ -179,9 +185,10 @@ impl Api {
         method: &str,
         path: &str,
         body: Option<&Value>,
+        within: Duration,
         is_over: Box<dyn Fn() -> bool + Send>,
     ) -> Result<Body, Refused> {
-        let failed = |e: io::Error| Refused::NoAnswer(no_answer(&e, ANSWER.as_secs()));
+        let failed = |e: io::Error| Refused::NoAnswer(no_answer(&e, within.as_secs()));
         let mut stream = UnixStream::connect(&self.socket).map_err(failed)?;
         stream.set_read_timeout(Some(LOOK)).map_err(failed)?;
         let text = body.map(Value::to_string).unwrap_or_default();

@@ -2,7 +2,7 @@
 //! names, a Secret with what the user puts into the environment. Pure; `downpour run --print-manifests` prints them.
 //!
 //! All tasks of an Indexed Job share one description. What differs is the index, which Kubernetes fills in for
-//! `$(DOWNPOUR_INDEX)`; every other dollar sign is the user's and is doubled, as Kubernetes wants it.
+//! `$(JOB_COMPLETION_INDEX)`; every other dollar sign is the user's and is doubled, as Kubernetes wants it.
 //!
 //! Fence: a pod on a node that is cut off runs on, and Kubernetes starts another. So the kubelet, which still works there,
 //! ends a task that has not reached the API server for the lease, and Kubernetes is told to wait longer than that.
@@ -111,13 +111,22 @@ pub(crate) fn job_name(spec: &JobSpec, job: &str) -> String {
     format!("{}-{job}", object_name(&spec.name))
 }
 
+/// The address of a task. A pod knows its own full name at once; a short one is looked up in the DNS, which may not know
+/// it yet when the task wants to listen there.
+fn address(spec: &JobSpec, job: &str, index: impl std::fmt::Display) -> String {
+    let (service, settings) = (object_name(&spec.name), &spec.kubernetes);
+    let within = match &settings.namespace {
+        Some(namespace) => format!(".{namespace}.svc.{}", settings.domain),
+        None => String::new(),
+    };
+    format!("{}-{index}.{service}{within}:{PORT}", job_name(spec, job))
+}
+
 /// The cluster by names.
 pub(crate) fn cluster(spec: &JobSpec) -> Result<ClusterSpec, SpecError> {
-    let service = object_name(&spec.name);
     let mut addresses = Vec::new();
     for (job, group) in spec.tasks.iter().filter(|(job, _)| *job != "evaluator") {
-        let name = job_name(spec, job);
-        addresses.extend((0..group.count).map(|n| format!("{name}-{n}.{service}:{PORT}")));
+        addresses.extend((0..group.count).map(|index| address(spec, job, index)));
     }
     plan::cluster(spec, addresses.into_iter())
 }
@@ -302,7 +311,7 @@ impl Made<'_> {
         merge(&mut pod["metadata"]["labels"], labels);
         let spec = &mut pod["spec"];
         let index = INDEX.to_string();
-        let address = format!("{}-{job}-{index}.{}:{PORT}", self.name, self.name);
+        let address = address(self.spec, job, &index);
         let tasks = plan::any_task(self.spec, &self.cluster, OWN, job, &index, &address);
         for task in &tasks {
             match (task.name.is_beside, own.template.is_some()) {
@@ -386,7 +395,7 @@ impl Made<'_> {
         let own = self.environment(job);
         let annotation = "metadata.annotations['batch.kubernetes.io/job-completion-index']";
         let mut env = vec![json!({
-            "name": "DOWNPOUR_INDEX", "valueFrom": {"fieldRef": {"fieldPath": annotation}},
+            "name": "JOB_COMPLETION_INDEX", "valueFrom": {"fieldRef": {"fieldPath": annotation}},
         })];
         for (name, text) in &task.env {
             let is_own = own.contains_key(name);
@@ -520,7 +529,8 @@ fn toleration(said: &Toleration<'_>) -> Value {
 
 /// A text as Kubernetes leaves it, but for the index.
 fn filled(text: &str) -> String {
-    text.replace('$', "$$").replace(INDEX, "$(DOWNPOUR_INDEX)")
+    text.replace('$', "$$")
+        .replace(INDEX, "$(JOB_COMPLETION_INDEX)")
 }
 
 /// The entries of a list that may be there.
@@ -549,7 +559,7 @@ fn push(to: &mut Value, key: &str, value: Value) {
 }
 
 /// Entries of the second go before those of the first.
-fn merge(to: &mut Value, from: &Value) {
+pub(super) fn merge(to: &mut Value, from: &Value) {
     if !to.is_object() {
         *to = json!({});
     }
@@ -646,11 +656,11 @@ mod tests {
         assert_eq!(named("TF_CONFIG").len(), 1);
         let config = named("TF_CONFIG")[0]["value"].as_str().unwrap();
         assert!(
-            config.contains(r#""index":$(DOWNPOUR_INDEX),"type":"worker""#),
+            config.contains(r#""index":$(JOB_COMPLETION_INDEX),"type":"worker""#),
             "{config}"
         );
         assert_eq!(named("A")[0]["value"], "$(DOWNPOUR_JOB)");
-        assert_eq!(env[0]["name"], "DOWNPOUR_INDEX");
+        assert_eq!(env[0]["name"], "JOB_COMPLETION_INDEX");
     }
 
     #[test]

@@ -10,6 +10,8 @@ mod manifests;
 mod pods;
 mod room;
 mod settings;
+#[cfg(test)]
+mod site_tests;
 pub(crate) mod tfjob;
 mod yaml;
 
@@ -74,6 +76,11 @@ impl Cluster {
         let api = Arc::new(Api::start(&spec.kubernetes.options)?);
         let named = spec.kubernetes.namespace.clone();
         let namespace = named.unwrap_or_else(|| usual_namespace(&spec.kubernetes.options));
+        Cluster::on(api, namespace, spec)
+    }
+
+    /// The same for a cluster that answers.
+    fn on(api: Arc<Api>, namespace: String, spec: &JobSpec) -> Result<Cluster, String> {
         let mut spec = spec.clone();
         spec.kubernetes.namespace = Some(namespace.clone());
         let mut cluster = Cluster {
@@ -513,12 +520,14 @@ impl Site for Cluster {
     }
 
     fn place(&self, spec: &JobSpec, _lost: &BTreeSet<String>) -> Result<Placed, String> {
-        let cluster = manifests::cluster(spec).map_err(|e| e.to_string())?;
-        let planned = plan::processes(spec, &cluster, OWN).map_err(|e| e.to_string())?;
+        let mut spec = spec.clone();
+        spec.kubernetes.namespace = Some(self.namespace.clone());
+        let cluster = manifests::cluster(&spec).map_err(|e| e.to_string())?;
+        let planned = plan::processes(&spec, &cluster, OWN).map_err(|e| e.to_string())?;
         let host = |name: &TaskName| {
             Some(format!(
                 "{}-{}",
-                manifests::job_name(spec, &name.job),
+                manifests::job_name(&spec, &name.job),
                 name.index
             ))
         };

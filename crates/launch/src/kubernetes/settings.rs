@@ -36,6 +36,8 @@ pub struct Kubernetes {
     /// leaves both to Kubernetes, which may run a task twice.
     #[serde(with = "crate::time")]
     pub lease: Duration,
+    /// The cluster's own domain in the DNS.
+    pub domain: String,
     /// The API server as nodes reach it, `HOST:PORT`; found out if not said.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub api: Option<String>,
@@ -81,6 +83,7 @@ impl Default for Kubernetes {
             secrets: Vec::new(),
             dir: None,
             lease: Duration::from_secs(30),
+            domain: "cluster.local".to_owned(),
             api: None,
             autoscaled: false,
             keep: false,
@@ -110,6 +113,9 @@ impl Kubernetes {
         if !self.lease.is_zero() && !(least..=most).contains(&self.lease) {
             let lease = format!("{:?}", self.lease);
             return Err(value("kubernetes.lease", lease, "0s, or from 5s to 1h"));
+        }
+        if !is_name(&self.domain) {
+            return Err(value("kubernetes.domain", &self.domain, NAME));
         }
         if let Some(pull) = &self.pull
             && !["Always", "IfNotPresent", "Never"].contains(&pull.as_str())

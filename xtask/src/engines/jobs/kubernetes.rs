@@ -520,7 +520,7 @@ impl Place for Cluster {
             let environment = environment(*process);
             let line = std::fs::read(format!("/proc/{process}/cmdline")).unwrap_or_default();
             let line = String::from_utf8_lossy(&line).replace('\0', " ");
-            let has_index = environment.contains(&format!("DOWNPOUR_INDEX={index}"));
+            let has_index = environment.contains(&format!("JOB_COMPLETION_INDEX={index}"));
             let serves = line.contains(&format!(" serve --job {job} --task {index} "));
             let named = format!("\"index\":{index},\"type\":\"{job}\"");
             has_index && (serves || environment.iter().any(|line| line.contains(&named)))
