@@ -246,4 +246,9 @@ if __name__ == "__main__":
         del sys.argv[at:at + 2]
     elif len(sys.argv) == 1:
         sys.argv += ["Training", "Manners", "Pipeline"]
-    unittest.main(verbosity=2)
+    program = unittest.main(verbosity=2, exit=False)
+    outcome = os.environ.get("DOWNPOUR_TEST_OUTCOME")
+    if outcome:
+        with open(outcome, "w", encoding="utf-8") as file:
+            file.write(f"Ran {program.result.testsRun} tests\n")
+    sys.exit(not program.result.wasSuccessful())

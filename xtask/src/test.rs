@@ -84,6 +84,7 @@ const LONG: &[Step] = &[
     ("dist", |_| {
         dist::run_command(&words(&["--allow-dirty", "--check"]))
     }),
+    ("spark", |_| engines::spark()),
 ];
 
 /// Runs every step and fails when any of them did. With `--all`, random comparisons draw many more samples; with
