@@ -37,6 +37,7 @@ const UNIT: &[Step] = &[
     ("unit over gRPC", |_| {
         unit_tests(&["--test", "cluster"], "grpc")
     }),
+    ("python", |_| engines::python_tests()),
 ];
 
 /// Comparisons of values, the longest first. Their output is in `target/test/NAME.log`, too.

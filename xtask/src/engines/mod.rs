@@ -86,6 +86,11 @@ pub(crate) fn spark() -> Result<String> {
     spark::try_out()
 }
 
+/// What the python package does without Spark.
+pub(crate) fn python_tests() -> Result<String> {
+    spark::unit_tests(&crate::venv::ensure()?)
+}
+
 /// Jobs on the places that the test command tries. Slurm is tried by name: it
 /// waits long until Slurm tells of a lost node.
 pub(crate) fn places() -> Result<String> {

@@ -62,8 +62,10 @@ pub(super) fn try_out() -> Result<String> {
         std::fs::remove_dir_all(&data).context("cannot clear what the last run left")?;
     }
     std::fs::create_dir_all(&data).context("cannot make a folder for its data")?;
-    let spark = Spark::start(bin, &data)?;
+    let spark = Spark::start(bin.clone(), &data)?;
     eprintln!("spark serves after {:.0} s", begin.elapsed().as_secs_f64());
+    // Once more where pyspark and pyarrow are.
+    unit_tests(&bin.join("python"))?;
     let tests = root().join("python/tests/on_spark.py");
     let mut submit = spark.submit();
     let mut passed = count(submit.arg(&tests))?;
@@ -91,6 +93,19 @@ pub(super) fn try_out() -> Result<String> {
         "spark {passed} tests passed in {seconds:.0} s; feed: {}",
         speeds.join("; ")
     ))
+}
+
+/// The tests that need no Spark: rows in frames, the feed, nodes that start, fail and end.
+pub(super) fn unit_tests(python: &Path) -> Result<String> {
+    let modules = ["tests.test_frames", "tests.test_feed", "tests.test_nodes", "tests.test_records"];
+    run(Command::new("timeout")
+        .args(["600"])
+        .arg(python)
+        .args(["-W", "ignore::ResourceWarning", "-m", "unittest", "--failfast"])
+        .args(modules)
+        .env("DOWNPOUR_BINARY", server_binary())
+        .current_dir(root().join("python")))?;
+    Ok(format!("{} modules of tests in python", modules.len()))
 }
 
 /// Runs a program of python's unit tests; how many passed.
