@@ -97,11 +97,22 @@ pub(super) fn try_out() -> Result<String> {
 
 /// The tests that need no Spark: rows in frames, the feed, nodes that start, fail and end.
 pub(super) fn unit_tests(python: &Path) -> Result<String> {
-    let modules = ["tests.test_frames", "tests.test_feed", "tests.test_nodes", "tests.test_records"];
+    let modules = [
+        "tests.test_frames",
+        "tests.test_feed",
+        "tests.test_nodes",
+        "tests.test_records",
+    ];
     run(Command::new("timeout")
         .args(["600"])
         .arg(python)
-        .args(["-W", "ignore::ResourceWarning", "-m", "unittest", "--failfast"])
+        .args([
+            "-W",
+            "ignore::ResourceWarning",
+            "-m",
+            "unittest",
+            "--failfast",
+        ])
         .args(modules)
         .env("DOWNPOUR_BINARY", server_binary())
         .current_dir(root().join("python")))?;
