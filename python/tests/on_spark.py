@@ -33,12 +33,15 @@ SPARK, TENSORFLOW = TFCluster.InputMode.SPARK, TFCluster.InputMode.TENSORFLOW
 
 
 def processes():
-    """Processes of clusters: their keepers, training processes and servers."""
-    found = {}
+    """Processes of the tests' clusters: their keepers, training processes and servers."""
+    found, ours = {}, f"DOWNPOUR_TEST_DIR={DIR}".encode()
     for name in os.listdir("/proc"):
         try:
             with open(f"/proc/{name}/cmdline", "rb") as file:
                 words = file.read().split(b"\0")
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if ours not in file.read().split(b"\0"):
+                    continue
         except (OSError, ValueError):
             continue
         if b"downpour_spark.keeper" in words or b"downpour_spark.trainer" in words or (
@@ -67,17 +70,21 @@ class OnSpark(unittest.TestCase):
         shutil.rmtree(self.dir, ignore_errors=True)
         os.makedirs(self.dir)
         print(f"--- {self._testMethodName}", flush=True)
+        # After what a test that fails has to end.
+        self.addCleanup(self.check_left)
 
-    def tearDown(self):
+    def check_left(self):
         wait(f"nothing is left: {self.left()}", lambda: not self.left(), 60)
 
     def left(self):
         return {p: words for p, words in processes().items() if p not in self.before}
 
     def run_cluster(self, function, args, size, ps, **more):
-        return TFCluster.run(self.spark, function, args, size, ps, reservation_timeout=LONG, **more)
+        cluster = TFCluster.run(self.spark, function, args, size, ps, reservation_timeout=LONG, **more)
+        self.addCleanup(cluster._driver.close)
+        return cluster
 
-    def mnist(self, how, kills=True, steps=4000, **more):
+    def mnist(self, how, kills=True, steps=2500, **more):
         """Trains with 2 ps and 2 workers; a server and a training process are killed on the way."""
         args = types.SimpleNamespace(input=how, data=MNIST, dir=self.dir, steps=steps, save_secs=5)
         cluster = self.run_cluster(mnist_spark.map_fun, args, 4, 2, input_mode=TENSORFLOW if how == "tensorflow" else SPARK,
@@ -128,7 +135,7 @@ class Training(OnSpark):
         self.mnist("tensorflow")
 
     def test_ps_beside_the_driver(self):
-        self.mnist("tensorflow", kills=False, steps=3000, driver_ps_nodes=True)
+        self.mnist("tensorflow", kills=False, driver_ps_nodes=True)
 
 
 class Manners(OnSpark):
@@ -225,10 +232,10 @@ class Connect(OnSpark):
     """Over Spark Connect."""
 
     def test_mnist_that_reads_files(self):
-        self.mnist("tensorflow", kills=False, steps=3000)
+        self.mnist("tensorflow", kills=False)
 
     def test_mnist_fed_by_a_data_frame(self):
-        self.mnist("dataframe", kills=False, steps=3000)
+        self.mnist("dataframe", kills=False)
 
     def test_an_exception_is_raised_by_shutdown(self):
         cluster = self.run_cluster(functions.fails, {}, 3, 1)

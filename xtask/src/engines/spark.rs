@@ -216,6 +216,7 @@ impl Spark {
     fn settings(&self) -> Vec<String> {
         let tests = root().join("python").display().to_string();
         let examples = root().join("examples").display().to_string();
+        let directory = self.data.join("tests").display().to_string();
         [
             "spark.driver.bindAddress=127.0.0.1",
             "spark.driver.host=127.0.0.1",
@@ -227,6 +228,8 @@ impl Spark {
             "spark.scheduler.barrier.maxConcurrentTasksCheck.interval=1s",
             "spark.scheduler.barrier.maxConcurrentTasksCheck.maxFailures=300",
             &format!("spark.executorEnv.PYTHONPATH={tests}:{examples}"),
+            // By which the tests know their processes.
+            &format!("spark.executorEnv.DOWNPOUR_TEST_DIR={directory}"),
         ]
         .map(str::to_owned)
         .to_vec()
