@@ -5,6 +5,7 @@
 
 Four task slots for a cluster, and some for tasks that feed it.
 """
+import json
 import os
 import shutil
 import signal
@@ -115,11 +116,18 @@ class OnSpark(unittest.TestCase):
         def checkpoints():
             return [n for n in os.listdir(self.dir) if n.endswith(".index")]
         wait("a checkpoint", lambda: len(checkpoints()) > 1)
-        for which, of in (("serve --job ps --task 1", "a ps"), ("downpour_spark.trainer", "a worker")):
-            victims = [p for p, words in sorted(self.left().items()) if which in words]
-            # The last training process is a worker's: ps start first.
-            os.kill(victims[-1], signal.SIGKILL)
-            print(f"killed {of}: process {victims[-1]}", flush=True)
+        def a_worker(process):
+            """Its last argument is the file that says what it is."""
+            with open(f"/proc/{process}/cmdline", encoding="utf-8") as file:
+                path = file.read().rstrip("\0").split("\0")[-1]
+            with open(path, encoding="utf-8") as file:
+                spec = json.load(file)
+            return (spec["job_name"], spec["task_index"]) == ("worker", 1)
+        for which, is_meant, of in (("serve --job ps --task 1", lambda process: True, "a ps"),
+                                    ("downpour_spark.trainer", a_worker, "a worker")):
+            victim = next(p for p, words in self.left().items() if which in words and is_meant(p))
+            os.kill(victim, signal.SIGKILL)
+            print(f"killed {of}: process {victim}", flush=True)
             before = set(checkpoints())
             wait("another checkpoint after the loss", lambda: set(checkpoints()) - before)
 
