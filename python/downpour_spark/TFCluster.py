@@ -58,7 +58,8 @@ class TFCluster:
         if num_epochs < 0:
             raise ValueError(f"num_epochs is {num_epochs}, less than 0")
         feed = feeding.Feed(self.cluster_info, self.meta["token"], feed_timeout, qname)
-        if hasattr(dataRDD, "foreachRDD"):
+        # A DataFrame has whatever it is asked for, as a column.
+        if not hasattr(dataRDD, "mapInArrow") and hasattr(dataRDD, "foreachRDD"):
             return dataRDD.foreachRDD(lambda rdd: rdd.foreachPartition(feed.train_rows))
         if getattr(dataRDD, "isStreaming", False):
             return dataRDD.writeStream.foreachBatch(lambda batch, _: self._feed(feed, batch)).start()

@@ -106,6 +106,7 @@ class Coordinator:
         self.error = ""
         #: A worker has asked for the end of the feed.
         self.is_stop_requested = False
+        self.is_closed = False
         self.changed = threading.Condition()
         self._nodes: dict[int, dict] = {}
         self._lines: dict[int, Line] = {}
@@ -177,6 +178,9 @@ class Coordinator:
 
     def close(self) -> None:
         """Lets go of all nodes; those that still run end by themselves."""
+        with self.changed:
+            self.is_closed = True
+            self.changed.notify_all()
         self._listener.close()
         for line in list(self._lines.values()):
             line.close()

@@ -7,6 +7,7 @@ with it, and it ends when its coordinator, its executor, or a Spark task that ho
 from __future__ import annotations
 
 import ctypes
+import importlib.util
 import json
 import os
 import queue
@@ -140,6 +141,8 @@ class Keeper:
         self._line.send({"register": meta})
 
     def _start_tensorboard(self, meta: dict) -> None:
+        if importlib.util.find_spec("tensorboard") is None:
+            raise ClusterError(f"TensorBoard is asked for, and {sys.executable} on {meta['host']} has none: pip install tensorboard")
         port = int(os.environ.get("TENSORBOARD_PORT", 0))
         if not port:
             with socket.create_server((meta["host"], 0)) as free:

@@ -393,7 +393,10 @@ def _connect_task(meta: dict, payload: bytes) -> Callable[[Iterator], Iterator]:
             error = str(e) or traceback.format_exc()
         if coordinator is not None:
             with coordinator.changed:
-                coordinator.changed.wait_for(lambda: not coordinator.unfinished() or not coordinator._lines, 60)
+                if meta["is_fed"]:
+                    # Tasks that still feed find workers that answer, until the client has seen the end.
+                    coordinator.changed.wait_for(lambda: coordinator.is_closed)
+                coordinator.changed.wait_for(lambda: not coordinator.unfinished(), 60)
             error = coordinator.error or error
             coordinator.close()
         yield pa.RecordBatch.from_pydict({"node": [index], "error": [error]})

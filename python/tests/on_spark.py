@@ -5,6 +5,7 @@
 
 Four task slots for a cluster, and some for tasks that feed it.
 """
+import json
 import os
 import shutil
 import signal
@@ -33,12 +34,15 @@ SPARK, TENSORFLOW = TFCluster.InputMode.SPARK, TFCluster.InputMode.TENSORFLOW
 
 
 def processes():
-    """Processes of clusters: their keepers, training processes and servers."""
-    found = {}
+    """Processes of the tests' clusters: their keepers, training processes and servers."""
+    found, ours = {}, f"DOWNPOUR_TEST_DIR={DIR}".encode()
     for name in os.listdir("/proc"):
         try:
             with open(f"/proc/{name}/cmdline", "rb") as file:
                 words = file.read().split(b"\0")
+            with open(f"/proc/{name}/environ", "rb") as file:
+                if ours not in file.read().split(b"\0"):
+                    continue
         except (OSError, ValueError):
             continue
         if b"downpour_spark.keeper" in words or b"downpour_spark.trainer" in words or (
@@ -67,17 +71,21 @@ class OnSpark(unittest.TestCase):
         shutil.rmtree(self.dir, ignore_errors=True)
         os.makedirs(self.dir)
         print(f"--- {self._testMethodName}", flush=True)
+        # After what a test that fails has to end.
+        self.addCleanup(self.check_left)
 
-    def tearDown(self):
+    def check_left(self):
         wait(f"nothing is left: {self.left()}", lambda: not self.left(), 60)
 
     def left(self):
         return {p: words for p, words in processes().items() if p not in self.before}
 
     def run_cluster(self, function, args, size, ps, **more):
-        return TFCluster.run(self.spark, function, args, size, ps, reservation_timeout=LONG, **more)
+        cluster = TFCluster.run(self.spark, function, args, size, ps, reservation_timeout=LONG, **more)
+        self.addCleanup(cluster._driver.close)
+        return cluster
 
-    def mnist(self, how, kills=True, steps=4000, **more):
+    def mnist(self, how, kills=True, steps=2500, **more):
         """Trains with 2 ps and 2 workers; a server and a training process are killed on the way."""
         args = types.SimpleNamespace(input=how, data=MNIST, dir=self.dir, steps=steps, save_secs=5)
         cluster = self.run_cluster(mnist_spark.map_fun, args, 4, 2, input_mode=TENSORFLOW if how == "tensorflow" else SPARK,
@@ -108,11 +116,18 @@ class OnSpark(unittest.TestCase):
         def checkpoints():
             return [n for n in os.listdir(self.dir) if n.endswith(".index")]
         wait("a checkpoint", lambda: len(checkpoints()) > 1)
-        for which, of in (("serve --job ps --task 1", "a ps"), ("downpour_spark.trainer", "a worker")):
-            victims = [p for p, words in sorted(self.left().items()) if which in words]
-            # The last training process is a worker's: ps start first.
-            os.kill(victims[-1], signal.SIGKILL)
-            print(f"killed {of}: process {victims[-1]}", flush=True)
+        def a_worker(process):
+            """Its last argument is the file that says what it is."""
+            with open(f"/proc/{process}/cmdline", encoding="utf-8") as file:
+                path = file.read().rstrip("\0").split("\0")[-1]
+            with open(path, encoding="utf-8") as file:
+                spec = json.load(file)
+            return (spec["job_name"], spec["task_index"]) == ("worker", 1)
+        for which, is_meant, of in (("serve --job ps --task 1", lambda process: True, "a ps"),
+                                    ("downpour_spark.trainer", a_worker, "a worker")):
+            victim = next(p for p, words in self.left().items() if which in words and is_meant(p))
+            os.kill(victim, signal.SIGKILL)
+            print(f"killed {of}: process {victim}", flush=True)
             before = set(checkpoints())
             wait("another checkpoint after the loss", lambda: set(checkpoints()) - before)
 
@@ -128,7 +143,7 @@ class Training(OnSpark):
         self.mnist("tensorflow")
 
     def test_ps_beside_the_driver(self):
-        self.mnist("tensorflow", kills=False, steps=3000, driver_ps_nodes=True)
+        self.mnist("tensorflow", kills=False, driver_ps_nodes=True)
 
 
 class Manners(OnSpark):
@@ -225,10 +240,10 @@ class Connect(OnSpark):
     """Over Spark Connect."""
 
     def test_mnist_that_reads_files(self):
-        self.mnist("tensorflow", kills=False, steps=3000)
+        self.mnist("tensorflow", kills=False)
 
     def test_mnist_fed_by_a_data_frame(self):
-        self.mnist("dataframe", kills=False, steps=3000)
+        self.mnist("dataframe", kills=False)
 
     def test_an_exception_is_raised_by_shutdown(self):
         cluster = self.run_cluster(functions.fails, {}, 3, 1)
@@ -246,4 +261,9 @@ if __name__ == "__main__":
         del sys.argv[at:at + 2]
     elif len(sys.argv) == 1:
         sys.argv += ["Training", "Manners", "Pipeline"]
-    unittest.main(verbosity=2)
+    program = unittest.main(verbosity=2, exit=False)
+    outcome = os.environ.get("DOWNPOUR_TEST_OUTCOME")
+    if outcome:
+        with open(outcome, "w", encoding="utf-8") as file:
+            file.write(f"Ran {program.result.testsRun} tests\n")
+    sys.exit(not program.result.wasSuccessful())

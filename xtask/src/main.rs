@@ -86,11 +86,14 @@ usage: cargo xtask <command>
                         --check-quick here; with --made only that, on what lies there
   dist --publish-dry-run [--verify] [--allow-dirty]
                         packs all crates as a registry would get them
+  dist --spark [--profile NAME] [--out DIR]
+                        the python package downpour-spark with the static binary in it, as a wheel
   docs [--all] [PAGE…]  every command of the README and the book, in a fresh home, page by page; with --all also what
                         takes long or needs TensorFlow, and all a second time
   docs --newcomer       clone, build, first command, each timed
   engines [NAME…]       the services that the project works with, started for their tests and stopped:
-                        etcd, zookeeper, s3, hdfs; and the places where jobs run: ssh, docker, slurm, kubernetes, with a table
+                        etcd, zookeeper, s3, hdfs; the places where jobs run: ssh, docker, slurm, kubernetes, yarn, with a
+                        table; and spark, a master with two workers on which the python package is tried
   bench [--row PATTERN] [--json] [--rounds N] [--seconds S] [--no-save] [--smoke]
                         our numbers beside TensorFlow's, in the same run; appended to benches/results.jsonl
   bench --profile ROW   a flame graph of all tasks and one step's timeline, to target/bench

@@ -41,6 +41,7 @@ const UNIT: &[Step] = &[
     ("unit over gRPC", |_| {
         unit_tests(&["--test", "cluster"], "grpc")
     }),
+    ("python", |_| engines::python_tests()),
 ];
 
 /// Comparisons of values, the longest first. Their output is in `target/test/NAME.log`, too.
@@ -88,6 +89,7 @@ const LONG: &[Step] = &[
     ("dist", |_| {
         dist::run_command(&words(&["--allow-dirty", "--check"]))
     }),
+    ("spark", |_| engines::spark()),
 ];
 
 /// Runs every step and fails when any of them did. With `--all`, random comparisons draw many more samples; with

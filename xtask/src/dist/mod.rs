@@ -9,6 +9,7 @@ mod elf;
 mod image;
 mod parts;
 mod publish;
+pub(crate) mod spark;
 mod trial;
 
 use crate::process::{cargo, output, root, run, target_dir};
@@ -30,6 +31,7 @@ struct Args {
     check: Option<bool>,
     publish: bool,
     verify: bool,
+    spark: bool,
 }
 
 /// A release: what all packages are made of.
@@ -58,6 +60,10 @@ pub(crate) fn run_command(args: &[String]) -> Result<String> {
     if args.publish {
         return publish::dry_run(args.is_dirty_fine, args.verify);
     }
+    if args.spark {
+        let wheel = spark::wheel(&args.profile, &args.out)?;
+        return Ok(format!("dist: {}", wheel.display()));
+    }
     if args.is_made {
         return trial::run_packages(&args.out, args.check.unwrap_or_default());
     }
@@ -80,6 +86,7 @@ fn read(args: &[String]) -> Result<Args> {
         check: None,
         publish: false,
         verify: false,
+        spark: false,
     };
     let mut args = args.iter();
     while let Some(arg) = args.next() {
@@ -95,6 +102,7 @@ fn read(args: &[String]) -> Result<Args> {
             "--made" => read.is_made = true,
             "--publish-dry-run" => read.publish = true,
             "--verify" => read.verify = true,
+            "--spark" => read.spark = true,
             other => bail!("dist: unknown argument '{other}'"),
         }
     }

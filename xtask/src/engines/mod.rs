@@ -11,6 +11,7 @@ mod hdfs;
 mod install;
 mod jobs;
 mod s3;
+mod spark;
 mod zookeeper;
 
 use crate::process::{cargo, run_watched, target_dir};
@@ -52,7 +53,10 @@ pub(crate) fn stores_and_coordination() -> Result<String> {
 
 /// Installs, starts, tests and stops the engines of these names, or all; a line of figures.
 pub(crate) fn run(names: &[String]) -> Result<String> {
-    let known = || ENGINES.iter().map(|e| e.name).chain(jobs::names());
+    let known = || {
+        let services = ENGINES.iter().map(|e| e.name);
+        services.chain(jobs::names()).chain([spark::NAME])
+    };
     for name in names {
         if !known().any(|k| k == name) {
             let known: Vec<&str> = known().collect();
@@ -71,7 +75,20 @@ pub(crate) fn run(names: &[String]) -> Result<String> {
     if !places.is_empty() {
         figures.push(jobs::run(&places)?);
     }
+    if names.is_empty() || names.iter().any(|name| name == spark::NAME) {
+        figures.push(spark::try_out().context("engine spark")?);
+    }
     Ok(format!("engines: {}", figures.join(", ")))
+}
+
+/// The python package on a real Spark, which `test --all` tries.
+pub(crate) fn spark() -> Result<String> {
+    spark::try_out()
+}
+
+/// What the python package does without Spark.
+pub(crate) fn python_tests() -> Result<String> {
+    spark::unit_tests(&crate::venv::ensure()?)
 }
 
 /// Jobs on the places that the test command tries. Slurm is tried by name: it
