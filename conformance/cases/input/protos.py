@@ -119,7 +119,7 @@ for name, text in [("plain", "i32: 5 r_i32: [1, 2, 0x10] r_i32: 017 u64: 1844674
     case("DecodeProtoV2/text_" + name, lambda m=text: whole(m.encode(), message_format="text"))
 case("DecodeProtoV2/required", lambda: decode([b""], ["a"], [tf.int32], name="t.Need", sanitize=True))
 for name, kw in [("field", dict(fields=["nope"])), ("type", dict(types=[tf.float32])), ("message", dict(name="t.N")), ("length", dict(types=[tf.int32, tf.int32])), ("format", dict(message_format="xml")),
-                 ("source", dict(source="nosuch://x")), ("bytes", dict(source=b"bytes://\xff")), ("none", dict(messages=[]))]:
+                 ("source", dict(source="nosuch://x")), ("bytes", dict(source=b"bytes://\x05")), ("none", dict(messages=[]))]:
     case("DecodeProtoV2/wrong_" + name, lambda kw=kw: decode(**{**dict(messages=[b""], fields=["i32"], types=[tf.int32]), **kw}))
 
 

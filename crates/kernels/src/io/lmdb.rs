@@ -230,21 +230,21 @@ impl Records {
     /// The next key and value.
     pub(crate) fn next(&mut self) -> Result<Option<(Bytes, Bytes)>> {
         loop {
-            if let Some((key, mut path)) = self.values.take() {
-                if let Some((page, i)) = self.leaf(&mut path)? {
-                    let value = if page.flags & LEAF2 != 0 {
-                        let size = usize::from(u16_at(&page.bytes, 8)?);
-                        let at = HEADER + i * size;
-                        page.bytes.get(at..at + size)
-                    } else {
-                        Some(Node::at(page, i)?.key)
-                    };
-                    let Some(value) = value.map(Bytes::copy_from_slice) else {
-                        return corrupted();
-                    };
-                    self.values = Some((key.clone(), path));
-                    return Ok(Some((key, value)));
-                }
+            if let Some((key, mut path)) = self.values.take()
+                && let Some((page, i)) = self.leaf(&mut path)?
+            {
+                let value = if page.flags & LEAF2 != 0 {
+                    let size = usize::from(u16_at(&page.bytes, 8)?);
+                    let at = HEADER + i * size;
+                    page.bytes.get(at..at + size)
+                } else {
+                    Some(Node::at(page, i)?.key)
+                };
+                let Some(value) = value.map(Bytes::copy_from_slice) else {
+                    return corrupted();
+                };
+                self.values = Some((key.clone(), path));
+                return Ok(Some((key, value)));
             }
             let mut path = std::mem::take(&mut self.path);
             let found = self.record(&mut path);

@@ -262,14 +262,14 @@ fn in_top_k(ctx: &mut OpContext<'_>, k: i64) -> Result<()> {
             let Some(&own) = usize::try_from(target).ok().and_then(|t| row.get(t)) else {
                 return false;
             };
-            // With a value that is not finite TensorFlow cannot say: its difference from itself is no zero. Both are
-            // counted without a branch, in runs that no count overflows in.
+            // With a value that is not finite TensorFlow cannot say. Both are counted without a branch, in runs that no
+            // count overflows in.
             let (mut larger, mut wrong) = (0, u32::from(!own.is_finite()));
             for run in row.chunks(1 << 20) {
                 let mut above = 0u32;
                 for &v in run {
                     above += u32::from(v > own);
-                    wrong |= u32::from(v - v != 0.0);
+                    wrong |= u32::from(!v.is_finite());
                 }
                 larger += i64::from(above);
             }

@@ -132,7 +132,7 @@ fn max_image<T: Ordered>(g: &Geometry, x: &[T], out: &mut [MaybeUninit<T>]) {
     }
     g.windows(|o, ys, xs| {
         let to = &mut out[o * c..(o + 1) * c];
-        if c % GROUP == 0 {
+        if c.is_multiple_of(GROUP) {
             // A group of channels stays in a register for the whole window.
             for (i, to) in to.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
                 let mut top = [T::LOWEST; GROUP];

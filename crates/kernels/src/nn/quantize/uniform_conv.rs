@@ -297,12 +297,12 @@ impl Convolution {
                 "feature_group_count must be a positive integer, given: {groups}"
             ));
         };
-        if features % count != 0 {
+        if !features.is_multiple_of(count) {
             return invalid(format!(
                 "feature_group_count must divide lhs feature dimension size, but {groups} does not divide {features}"
             ));
         }
-        if inputs == 0 || features % inputs != 0 {
+        if inputs == 0 || !features.is_multiple_of(inputs) {
             return invalid(format!(
                 "rhs input feature dimension must divide lhs feature dimension size, but {inputs} does not divide {features}"
             ));
@@ -312,7 +312,7 @@ impl Convolution {
                 "lhs feature dimension size divided by feature_group_count must equal the rhs input feature dimension size, but {features} / {groups} != {inputs}"
             ));
         }
-        if outputs % count != 0 {
+        if !outputs.is_multiple_of(count) {
             return invalid(format!(
                 "rhs output dimension size must be a multiple of feature_group_count, but {outputs} is not a multiple of {groups}"
             ));
@@ -323,12 +323,12 @@ impl Convolution {
                 "batch_group_count Attr must be a positive integer. Given: {batches}"
             ));
         };
-        if batch % batch_count != 0 {
+        if !batch.is_multiple_of(batch_count) {
             return invalid(format!(
                 "batch_group_count must divide lhs batch dimension size, but {batches} does not divide {batch}"
             ));
         }
-        if outputs % batch_count != 0 {
+        if !outputs.is_multiple_of(batch_count) {
             return invalid(format!(
                 "rhs output dimension size must be a multiple of batch_group_count, but {outputs} is not a multiple of {batches}"
             ));
@@ -377,7 +377,7 @@ impl Plan {
                     let along = at(o.spatial[d]) * self.strides[d] + w * self.dilations[1][d];
                     let along = along.wrapping_sub(self.before[d]);
                     let by = self.dilations[0][d];
-                    inside &= along < dilated(size[d], by) && along % by == 0;
+                    inside &= along < dilated(size[d], by) && along.is_multiple_of(by);
                     from = if inside {
                         from + along / by * of_left[l.spatial[d] as usize]
                     } else {
@@ -547,7 +547,7 @@ mod tests {
         Tensor::from_buffer(DType::QInt8, dims, buffer).unwrap()
     }
 
-    fn attrs<'a>(padding: &str, prefixes: &[&'a str]) -> Vec<(String, AttrValue)> {
+    fn attrs(padding: &str, prefixes: &[&str]) -> Vec<(String, AttrValue)> {
         let mut attrs = vec![("padding".to_owned(), AttrValue::from(padding))];
         for prefix in prefixes {
             let name = |what: &str| format!("{prefix}_quantization_{what}_val");

@@ -131,7 +131,7 @@ fn write(field: &Field, v: &Tensor, from: usize, size: usize, out: &mut Vec<u8>)
     let mut packed = Vec::new();
     for i in range {
         let value = number(field.kind, v, i)?;
-        let to = if field.packed_option {
+        let to = if field.is_packed {
             &mut packed
         } else {
             put_tag(out, field.number, wire);
@@ -143,7 +143,7 @@ fn write(field: &Field, v: &Tensor, from: usize, size: usize, out: &mut Vec<u8>)
             _ => put_varint(to, value),
         }
     }
-    if field.packed_option {
+    if field.is_packed {
         put_tag(out, field.number, BYTES);
         put_bytes(out, &packed);
     }

@@ -123,8 +123,7 @@ pub(super) struct Field {
     pub(super) kind: Kind,
     pub(super) is_repeated: bool,
     pub(super) is_required: bool,
-    /// Whether its options say so, and whether it is.
-    pub(super) packed_option: bool,
+    /// Whether all its values are written as one.
     pub(super) is_packed: bool,
     /// Whether zero is the same as not there.
     pub(super) is_implicit: bool,
@@ -525,7 +524,6 @@ fn draft_field(bytes: &[u8], scope: &str, owner: &str, rules: Rules) -> Result<R
         kind: Kind::Message,
         is_repeated: false,
         is_required: false,
-        packed_option: false,
         is_packed: false,
         is_implicit: false,
         is_utf8: false,
@@ -556,7 +554,6 @@ fn draft_field(bytes: &[u8], scope: &str, owner: &str, rules: Rules) -> Result<R
         Some(())
     })?;
     field.full_name = join(owner, &field.name);
-    field.packed_option = packed == Some(true);
     field.is_packed = packed.unwrap_or(rules.packed);
     Ok(Raw {
         field,
