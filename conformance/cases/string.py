@@ -1,7 +1,7 @@
 """String basics: AsString, StringJoin, StringFormat, Substr, lengths, case, hashing, numbers, files of names."""
 import numpy as np
 
-from registry import INTS, allowed, case, const, inp, raw, rnd, short, tf
+from registry import INTS, allowed, any_op, case, const, inp, raw, rnd, short, tf
 
 WORDS = ["", "a", "Hello, World", "  padded\t\n", "äöü ß €", "\U0001f600 emoji", "UPPER lower 123"]
 
@@ -57,6 +57,9 @@ for op in ("StringToHashBucketFast", "StringToHashBucket"):
     for n in (1, 10, 2**40):
         case("%s/%d" % (op, n), lambda op=op, arg=arg, n=n: getattr(raw, op)(**{arg: inp(WORDS + ["x" * k for k in (15, 16, 17, 33, 64, 65, 200)])}, num_buckets=n))
 case("StringToHashBucketStrong", lambda: raw.StringToHashBucketStrong(input=inp(WORDS), num_buckets=1000, key=[123, 456]))
+for n in (0, 1, 3, 4, 8, 15, 16, 17, 64, 127, 128, 143, 144, 300):
+    case("SdcaFprint/%d" % n, lambda n=n: any_op("SdcaFprint", input=inp([bytes((i * 7 + n) % 256 for i in range(n)), b"x" * n], tf.string)))
+case("SdcaFprint/scalar", lambda: any_op("SdcaFprint", input=inp(b"a", tf.string)))
 for t in allowed("StringToNumber", "out_type"):
     case("StringToNumber/" + short(t), lambda t=t: raw.StringToNumber(string_tensor=inp(["0", " 12 ", "7"]), out_type=t))
     for bad in ("", "abc", "1x", "99999999999999999999999", "-5", "1.5", "1e3"):

@@ -74,3 +74,49 @@ for right, out in [(-1, -1), (1, 1), (1, -1), (-1, 1)]:
 for name, scales, zeros, axis in [("vector", [0.5], [1], -1), ("mixed", 0.5, [1], -1), ("long", [0.5, 0.5, 0.5], [1, 1, 1], 0), ("scalar", 0.5, 1, 0), ("axis", [0.5, 0.5], [1, 1], 2), ("zero", 0.0, 1, -1)]:
     case("UniformQuantize/wrong_" + name, lambda s=scales, z=zeros, a=axis: plain(any_op(
         "UniformQuantize", input=inp(rnd((2, 3))), scales=inp(s), zero_points=inp(z), Tout=tf.qint8, quantization_axis=a, **limits(tf.qint8))))
+
+
+def numbers(*values):
+    """A UniformQuantizedConvolutionDimensionNumbersAttr: batch, features and spatial dimensions of input, kernel, output."""
+    out = b""
+    for field, v in enumerate(values, 1):
+        out += bytes([field * 8 + 2, len(v)]) + bytes(v) if isinstance(v, list) else bytes([field * 8, v])
+    return out
+
+
+NHWC = numbers(0, 3, [1, 2], 2, 3, [0, 1], 0, 3, [1, 2])
+CONVOLUTIONS = [
+    ("plain", (2, 3, 5, 6), (4, 3, 2, 3), dict(padding="VALID")),
+    ("same", (2, 3, 5, 6), (4, 3, 2, 3), dict(padding="SAME", window_strides=[2, 1])),
+    ("explicit", (1, 2, 4), (3, 2, 3), dict(padding="EXPLICIT", explicit_padding=[2, 1])),
+    ("dilated", (1, 2, 5, 5), (2, 2, 2, 2), dict(padding="VALID", rhs_dilation=[2, 1], lhs_dilation=[1, 3])),
+    ("same_dilated", (1, 2, 5, 5), (2, 2, 2, 2), dict(padding="SAME", rhs_dilation=[2, 2], lhs_dilation=[2, 1], window_strides=[3, 2])),
+    ("features", (2, 4, 5), (6, 2, 2), dict(padding="VALID", feature_group_count=2)),
+    ("batches", (4, 2, 5), (6, 2, 2), dict(padding="VALID", batch_group_count=2)),
+    ("nhwc", (2, 5, 6, 3), (2, 3, 3, 4), dict(padding="SAME", dimension_numbers=NHWC)),
+    ("volume", (1, 2, 3, 3, 3), (2, 2, 2, 2, 2), dict(padding="VALID")),
+    ("wrong_rank", (1, 2, 3), (1, 2, 3, 3), dict(padding="VALID")),
+    ("wrong_vector", (1, 2), (1, 2), dict(padding="VALID")),
+    ("wrong_strides", (1, 2, 3), (1, 2, 2), dict(padding="VALID", window_strides=[1, 1])),
+    ("wrong_stride", (1, 2, 3), (1, 2, 2), dict(padding="VALID", window_strides=[0])),
+    ("wrong_features", (1, 3, 3), (1, 2, 2), dict(padding="VALID")),
+    ("wrong_groups", (1, 3, 3), (1, 3, 2), dict(padding="VALID", feature_group_count=2)),
+    ("wrong_batches", (3, 2, 3), (2, 2, 2), dict(padding="VALID", batch_group_count=2)),
+    ("wrong_padding", (1, 2, 3), (1, 2, 2), dict(padding="FULL")),
+    ("wrong_explicit", (1, 2, 3), (1, 2, 2), dict(padding="EXPLICIT", explicit_padding=[1])),
+    ("wrong_numbers", (1, 2, 3), (1, 2, 2), dict(padding="VALID", dimension_numbers=numbers(0, 1, [2, 3], 1, 0, [2], 0, 1, [2]))),
+]
+for name, left, right, attrs in CONVOLUTIONS:
+    outputs = right[3] if name == "nhwc" else right[0]
+    axes = (3, 3) if name == "nhwc" else (0, 1)
+    for channels, out in [(False, False), (True, False), (True, True)]:
+        if name.startswith("wrong") and channels:
+            continue
+        s = "%s%s%s" % (name, "_channels" * channels, "_output" * out)
+        case("UniformQuantizedConvolution/" + s, lambda l=left, r=right, a=attrs, c=channels, o=out, n=outputs, x=axes: plain(any_op(
+            "UniformQuantizedConvolution", lhs=codes(l, tf.qint8), rhs=codes(r, tf.qint8), **scheme("lhs"), **scheme("rhs", n if c else None), **scheme("output", n if o else None),
+            Tout=tf.qint32, rhs_quantization_axis=x[0] if c else -1, output_quantization_axis=x[1] if o else -1, **three(tf.qint8, tf.qint32), **a)))
+        if not out:
+            case("UniformQuantizedConvolutionHybrid/" + s, lambda l=left, r=right, a=attrs, c=channels, n=outputs, x=axes: any_op(
+                "UniformQuantizedConvolutionHybrid", lhs=inp(rnd(l)), rhs=codes(r, tf.qint8), **scheme("rhs", n if c else None), Tout=tf.float32,
+                rhs_quantization_axis=x[0] if c else -1, **limits(tf.qint8, "rhs_"), **a))

@@ -5,7 +5,7 @@ use downpour_runtime::Registry;
 use std::collections::BTreeSet;
 
 /// Kernels are only ever added: raise this with every addition.
-const REACHED: usize = 1_281;
+const REACHED: usize = 1_289;
 
 /// What the executor runs itself, without a kernel.
 const WITHOUT_KERNEL: &[&str] = &[

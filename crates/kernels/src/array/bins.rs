@@ -4,7 +4,7 @@ use crate::args::{int_tensor, ints};
 use crate::array::scatter::Sum;
 use crate::types::{INDEX, NUMBERS, REALS, with_type};
 use downpour_graph::{Result, Status};
-use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
+use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, parallel_ranges};
 use downpour_tensor::{DType, Element, Shape, Tensor};
 use num_traits::{One, Zero};
 
@@ -48,28 +48,80 @@ fn bins(ctx: &OpContext<'_>) -> Result<usize> {
     usize::try_from(size).or_else(|_| invalid(format!("size ({size}) must be non-negative")))
 }
 
+/// Values worth a thread of their own.
+const GRAIN: usize = 32 << 10;
+
+/// A number that may be the place of a bin; one that is not negative.
+trait Place: Element {
+    fn index(self) -> usize;
+    fn is_negative(self) -> bool;
+}
+
+impl Place for i32 {
+    fn index(self) -> usize {
+        self as u32 as usize
+    }
+    fn is_negative(self) -> bool {
+        self < 0
+    }
+}
+
+impl Place for i64 {
+    fn index(self) -> usize {
+        self as u64 as usize
+    }
+    fn is_negative(self) -> bool {
+        self < 0
+    }
+}
+
+/// A negative one of some numbers. Their signs are looked at together first, which takes no branches.
+fn negative<I: Place>(values: &[I]) -> Option<I> {
+    let any = |part: &[I]| part.iter().fold(false, |any, v| any | v.is_negative());
+    let part = values.chunks(1 << 10).find(|part| any(part))?;
+    part.iter().copied().find(|v| v.is_negative())
+}
+
 /// Rows of `width` values (all but the last shorter rows do not occur) counted into `bins` each.
-fn counted<T: Element + Sum + Zero + One>(
+fn counted<T: Element + Sum + Zero + One, I: Place>(
     ctx: &OpContext<'_>,
-    values: &[i64],
+    values: &[I],
     width: usize,
     shape: Shape,
     bins: usize,
     binary: bool,
 ) -> Result<Tensor> {
     let mut out = ctx.zeros(T::DTYPE, &shape)?;
-    let sums = out.make_mut::<T>()?;
     let weights = ctx.input(2)?.as_slice::<T>()?;
-    for (i, &v) in values.iter().enumerate() {
-        if v < bins as i64 {
-            let at = i / width.max(1) * bins + v as usize;
-            sums[at] = match weights.get(i) {
-                _ if binary => T::one(),
-                Some(&w) => sums[at].plus(w),
-                None => sums[at].plus(T::one()),
-            };
+    let (width, bins) = (width.max(1), bins.max(1));
+    // A row of bins for a row of values: each is one thread's.
+    let rows = GRAIN / width + 1;
+    parallel_ranges(out.make_mut::<T>()?, bins, rows, |first, sums| {
+        let from = first * width;
+        for (row, sums) in sums.chunks_mut(bins).enumerate() {
+            let start = (from + row * width).min(values.len());
+            let own = &values[start..(start + width).min(values.len())];
+            if binary {
+                for &v in own {
+                    if let Some(sum) = sums.get_mut(v.index()) {
+                        *sum = T::one();
+                    }
+                }
+            } else if weights.is_empty() {
+                for &v in own {
+                    if let Some(sum) = sums.get_mut(v.index()) {
+                        *sum = sum.plus(T::one());
+                    }
+                }
+            } else {
+                for (&v, &w) in own.iter().zip(&weights[start..]) {
+                    if let Some(sum) = sums.get_mut(v.index()) {
+                        *sum = sum.plus(w);
+                    }
+                }
+            }
         }
-    }
+    });
     Ok(out)
 }
 
@@ -77,17 +129,17 @@ fn bincount(b: &KernelBuilder<'_>) -> Result<Built> {
     let dtype = b.attrs().dtype("T")?;
     Built::cheap(move |ctx| {
         let size = bins(ctx)?;
-        let values = ints(ctx.input(0)?)?;
+        let values = ctx.input(0)?.as_slice::<i32>()?;
         let weights = ctx.input(2)?.num_elements();
         if weights > 0 && weights != values.len() {
             return invalid("Input indices and weights must have the same size.".to_owned());
         }
-        if values.iter().any(|&v| v < 0) {
+        if negative(values).is_some() {
             return invalid("Input arr must be non-negative!".to_owned());
         }
         let (width, shape) = (values.len(), Shape::from([size]));
         let out = with_type!(dtype, T in numbers =>
-            counted::<T>(ctx, &values, width, shape, size, false)?);
+            counted::<T, i32>(ctx, values, width, shape, size, false)?);
         ctx.set_output(0, out);
         Ok(())
     })
@@ -112,8 +164,11 @@ fn dense_bincount(b: &KernelBuilder<'_>) -> Result<Built> {
             ));
         }
         let size = bins(ctx)?;
-        let values = ints(data)?;
-        if let Some(&v) = values.iter().find(|&&v| v < 0) {
+        let refused = match data.dtype() {
+            DType::Int32 => negative(data.as_slice::<i32>()?).map(i64::from),
+            _ => negative(data.as_slice::<i64>()?),
+        };
+        if let Some(v) = refused {
             return invalid(match data.rank() {
                 2 => format!("Input 'in' must be non-negative! Negative input value found: {v}"),
                 _ => "Input arr must be non-negative!".to_owned(),
@@ -121,10 +176,12 @@ fn dense_bincount(b: &KernelBuilder<'_>) -> Result<Built> {
         }
         let (width, shape) = match data.dims() {
             [rows, cols] => (*cols, Shape::from([*rows, size])),
-            _ => (values.len(), Shape::from([size])),
+            _ => (data.num_elements(), Shape::from([size])),
         };
-        let out = with_type!(dtype, T in numbers =>
-            counted::<T>(ctx, &values, width, shape, size, binary)?);
+        let out = with_type!(dtype, T in numbers => match data.dtype() {
+            DType::Int32 => counted::<T, i32>(ctx, data.as_slice()?, width, shape, size, binary)?,
+            _ => counted::<T, i64>(ctx, data.as_slice()?, width, shape, size, binary)?,
+        });
         ctx.set_output(0, out);
         Ok(())
     })

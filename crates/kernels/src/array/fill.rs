@@ -219,12 +219,18 @@ fn lin_space(b: &KernelBuilder<'_>) -> Result<Built> {
         let shape = Shape::from([num as usize]);
         let out = ctx.vec::<T>(&shape)?;
         let (last, step) = (num as usize - 1, (stop - start) / (num - 1) as T);
-        let out = numbered(out, num as usize, |i| match i {
-            0 => start,
-            // Exact whatever the steps rounded to.
-            i if i == last => stop,
-            i => start + step * i as T,
-        });
+        let mut out = match i32::try_from(last) {
+            // A conversion that vectors have.
+            Ok(_) => numbered(out, num as usize, |i| start + step * (i as i32) as T),
+            Err(_) => numbered(out, num as usize, |i| start + step * i as T),
+        };
+        // Exact whatever the steps rounded to; a single number is the first.
+        if let Some(end) = out.get_mut(last) {
+            *end = stop;
+        }
+        if let Some(first) = out.first_mut() {
+            *first = start;
+        }
         ctx.set_output(0, Tensor::from_vec(out, shape)?);
         Ok(())
     }))

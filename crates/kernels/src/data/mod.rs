@@ -41,6 +41,7 @@ mod group;
 mod ignore_errors;
 mod interleave;
 mod iterator;
+mod lmdb;
 mod map;
 mod matching_files;
 mod multi_device;
@@ -89,6 +90,7 @@ pub(crate) fn register(registry: &mut Registry) {
     ignore_errors::register(registry);
     interleave::register(registry);
     iterator::register(registry);
+    lmdb::register(registry);
     map::register(registry);
     matching_files::register(registry);
     multi_device::register(registry);

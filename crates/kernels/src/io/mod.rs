@@ -8,6 +8,7 @@ mod checkpoint;
 mod checkpoint_v1;
 pub(crate) mod file;
 mod immutable_const;
+pub(crate) mod lmdb;
 mod print;
 mod reader;
 mod record_input;

@@ -2,10 +2,10 @@
 
 use super::binary::{Choice, no_code};
 use super::broadcast_loop::{Zipped, zip};
-use super::elementwise::{Binary, Unary, plain, plain2, scalar2, vector, vector2};
+use super::elementwise::{Binary, Unary, scalar2, vector, vector2, vector2_64, vector64};
 use super::functions::{Elu, SELU_SCALE, SELU_SCALE_ALPHA, Selu, Softplus};
 use super::isa::Plain;
-use super::tables::{bhalf1, bhalf2, half1, half2, pick1, pick2};
+use super::tables::{halves1, halves2, pick1, pick2};
 use super::unary::{elementwise, unary};
 use crate::types::{FLOATS, REALS};
 use downpour_graph::{Result, Status};
@@ -142,7 +142,7 @@ fn elu_grad(t: DType) -> Option<Box<dyn Binary>> {
 
 fn selu_grad(t: DType) -> Option<Box<dyn Binary>> {
     if t == Double {
-        return Some(plain2(|g: f64, y: f64| {
+        return Some(vector2_64(|g: f64, y: f64| {
             if y < 0.0 {
                 g * (y + SCALE_ALPHA_64)
             } else {
@@ -159,8 +159,7 @@ fn selu_grad(t: DType) -> Option<Box<dyn Binary>> {
     };
     match t {
         Float => Some(vector2(float)),
-        Half => Some(half2(float)),
-        BFloat16 => Some(bhalf2(float)),
+        Half | BFloat16 => halves2(t, float),
         _ => None,
     }
 }
@@ -169,8 +168,7 @@ fn softplus_grad(t: DType) -> Option<Box<dyn Binary>> {
     let float = |g: f32, x: f32| g / (super::functions::exp::<Plain>(-x) + 1.0);
     match t {
         Float => Some(vector2(float)),
-        Half => Some(half2(float)),
-        BFloat16 => Some(bhalf2(float)),
+        Half | BFloat16 => halves2(t, float),
         _ => Some(scalar2(|g: f64, x: f64| g / ((-x).exp() + 1.0))),
     }
 }
@@ -196,15 +194,15 @@ fn leaky_relu(b: &KernelBuilder<'_>) -> Result<Built> {
     let dtype = b.attrs().dtype("T")?;
     let slope = rounded(alpha, dtype);
     let float = move |x: f32| if x > 0.0 { x } else { slope * x };
-    elementwise(match dtype {
-        Float => vector(float),
-        Half => half1(float),
-        BFloat16 => bhalf1(float),
+    let kernel = match dtype {
+        Float => Some(vector(float)),
+        Half | BFloat16 => halves1(dtype, float),
         _ => {
             let alpha = f64::from(alpha);
-            plain(move |x: f64| if x > 0.0 { x } else { alpha * x })
+            Some(vector64(move |x| if x > 0.0 { x } else { alpha * x }))
         }
-    })
+    };
+    elementwise(kernel.ok_or_else(|| no_code(dtype))?)
 }
 
 fn leaky_relu_grad(b: &KernelBuilder<'_>) -> Result<Built> {
@@ -212,15 +210,16 @@ fn leaky_relu_grad(b: &KernelBuilder<'_>) -> Result<Built> {
     let dtype = b.attrs().dtype("T")?;
     let slope = rounded(alpha, dtype);
     let float = move |g: f32, x: f32| if x > 0.0 { g } else { slope * g };
-    with_features(match dtype {
-        Float => vector2(float),
-        Half => half2(float),
-        BFloat16 => bhalf2(float),
+    let kernel = match dtype {
+        Float => Some(vector2(float)),
+        Half | BFloat16 => halves2(dtype, float),
         _ => {
             let alpha = f64::from(alpha);
-            plain2(move |g: f64, x: f64| if x > 0.0 { g } else { alpha * g })
+            let double = move |g: f64, x: f64| if x > 0.0 { g } else { alpha * g };
+            Some(vector2_64(double))
         }
-    })
+    };
+    with_features(kernel.ok_or_else(|| no_code(dtype))?)
 }
 
 #[cfg(test)]

@@ -2,9 +2,10 @@
 //! Polynomials are least-squares fits; errors are a few units in the last place.
 
 use super::elementwise::Function;
-use super::functions::{exp, log1p};
+use super::functions::{exp, log, log1p};
 use super::isa::Isa;
-use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, PI};
+use std::f32::consts::{FRAC_PI_2, FRAC_PI_4, LN_2, PI};
+use std::f64;
 
 macro_rules! functions {
     ($($(#[$doc:meta])* $name:ident => $f:ident;)*) => {
@@ -30,6 +31,10 @@ functions! {
     Acos => acos;
     /// Inverse tangent.
     Atan => atan;
+    /// Inverse hyperbolic sine.
+    Asinh => asinh;
+    /// Inverse hyperbolic cosine.
+    Acosh => acosh;
     /// Inverse hyperbolic tangent.
     Atanh => atanh;
     /// Hyperbolic cosine.
@@ -82,6 +87,84 @@ pub(crate) fn atan2<I: Isa>(y: f32, x: f32) -> f32 {
     }
 }
 
+/// The inverse tangent of a number from 0 to 1, as Cephes has it.
+#[inline(always)]
+fn atan_unit_double(t: f64) -> f64 {
+    // tan(π/8) and more from the other side of π/4; the rest of π/4's bits is added at last.
+    let far = t > 0.66;
+    let u = if far { (t - 1.0) / (t + 1.0) } else { t };
+    let z = u * u;
+    let p = -8.750_608_600_031_904e-1 * z - 1.615_753_718_733_365_2e1;
+    let p = p * z - 7.500_855_792_314_705e1;
+    let p = p * z - 1.228_866_684_490_136_1e2;
+    let p = p * z - 6.485_021_904_942_025e1;
+    let q = z + 2.485_846_490_142_306_3e1;
+    let q = q * z + 1.650_270_098_316_988_5e2;
+    let q = q * z + 4.328_810_604_912_903e2;
+    let q = q * z + 4.853_903_996_359_137e2;
+    let q = q * z + 1.945_506_571_482_614e2;
+    let y = u * (z * p / q) + u;
+    if far {
+        f64::consts::FRAC_PI_4 + (y + 3.061_616_997_868_383e-17)
+    } else {
+        y
+    }
+}
+
+/// What π/2 loses as a double.
+const PI_2_LOW: f64 = 6.123_233_995_736_766e-17;
+
+/// The inverse tangent of doubles.
+#[inline(always)]
+pub(crate) fn atan_double(x: f64) -> f64 {
+    let a = x.abs();
+    let outside = a > 1.0;
+    let y = atan_unit_double(if outside { 1.0 / a } else { a });
+    let other = f64::consts::FRAC_PI_2 - (y - PI_2_LOW);
+    (if outside { other } else { y }).copysign(x)
+}
+
+/// The angle of (x, y), in all four quadrants, of doubles.
+#[inline(always)]
+pub(crate) fn atan2_double(y: f64, x: f64) -> f64 {
+    let (a, b) = (y.abs(), x.abs());
+    let steep = a > b;
+    let (low, high) = if steep { (b, a) } else { (a, b) };
+    let t = low / high;
+    // 0/0 and ∞/∞ have angles all the same.
+    let t = if high == 0.0 { 0.0 } else { t };
+    let t = if low == f64::INFINITY { 1.0 } else { t };
+    let r = atan_unit_double(t);
+    let r = if steep {
+        f64::consts::FRAC_PI_2 - (r - PI_2_LOW)
+    } else {
+        r
+    };
+    let r = if x.is_sign_negative() {
+        f64::consts::PI - (r - 2.0 * PI_2_LOW)
+    } else {
+        r
+    };
+    let r = r.copysign(y);
+    if x.is_nan() || y.is_nan() {
+        f64::NAN
+    } else {
+        r
+    }
+}
+
+/// The inverse hyperbolic sine of doubles.
+pub(crate) fn asinh_double(x: f64) -> f64 {
+    let a = x.abs();
+    let y = if a > 1e9 {
+        a.ln() + f64::consts::LN_2
+    } else {
+        let square = a * a;
+        (a + square / (1.0 + (1.0 + square).sqrt())).ln_1p()
+    };
+    y.copysign(x)
+}
+
 /// arcsin(s) for 0 ≤ s ≤ ½, from s² too.
 #[inline(always)]
 fn asin_half<I: Isa>(s: f32, z: f32) -> f32 {
@@ -114,6 +197,28 @@ fn acos<I: Isa>(x: f32) -> f32 {
     let inside = FRAC_PI_2 - y.copysign(x);
     let outside = if x < 0.0 { PI - 2.0 * y } else { 2.0 * y };
     if outer { outside } else { inside }
+}
+
+#[inline(always)]
+fn asinh<I: Isa>(x: f32) -> f32 {
+    let a = x.abs();
+    // Where 1 no longer counts beside its square, which may be infinite.
+    let large = a > 1e4;
+    let square = a * a;
+    let near = log1p::<I>(a + square / (1.0 + (1.0 + square).sqrt()));
+    let far = log::<I>(a) + LN_2;
+    let y = if large { far } else { near };
+    // A zero keeps its sign, and so does NaN.
+    (if a == 0.0 { a } else { y }).copysign(x)
+}
+
+#[inline(always)]
+fn acosh<I: Isa>(x: f32) -> f32 {
+    let t = x - 1.0;
+    let near = log1p::<I>(t + (t * (t + 2.0)).sqrt());
+    let far = log::<I>(x) + LN_2;
+    let y = if x > 1e4 { far } else { near };
+    if x >= 1.0 { y } else { f32::NAN }
 }
 
 #[inline(always)]
@@ -173,6 +278,11 @@ mod tests {
         assert!(worst(asin::<I>, f64::asin, -1.0, 1.0) < 4e-7);
         assert!(worst(acos::<I>, f64::acos, -1.0, 0.9999) < 4e-7);
         assert!(worst(atanh::<I>, f64::atanh, -0.999, 0.999) < 1e-6);
+        assert!(worst(asinh::<I>, f64::asinh, -3.0, 3.0) < 1e-6);
+        assert!(worst(asinh::<I>, f64::asinh, 3.0, 3e4) < 1e-6);
+        assert!(worst(asinh::<I>, f64::asinh, 1e30, 3e38) < 1e-6);
+        assert!(worst(acosh::<I>, f64::acosh, 1.0, 30.0) < 1e-6);
+        assert!(worst(acosh::<I>, f64::acosh, 30.0, 3e38) < 1e-6);
         assert!(worst(cosh::<I>, f64::cosh, -80.0, 80.0) < 1e-6);
         assert!(worst(erfc::<I>, libm::erfc, -5.0, 4.0) < 3e-6);
         assert!(worst(erfc::<I>, libm::erfc, 4.0, 9.0) < 1e-5);
@@ -185,6 +295,37 @@ mod tests {
     }
 
     #[test]
+    fn doubles_agree_with_the_library_to_the_last_places() {
+        let close = |got: f64, want: f64, what: f64| {
+            let far = (got - want).abs() / want.abs().max(1e-300);
+            assert!(far < 5e-16, "{what}: {got} {want}");
+        };
+        for i in 0..40_000 {
+            let x = (i as f64 - 20_000.0) / 1_000.0 + 1e-7;
+            close(atan_double(x), x.atan(), x);
+            close(asinh_double(x), x.asinh(), x);
+            let y = ((i * 7919) % 40_000) as f64 / 500.0 - 39.99;
+            close(atan2_double(y, x), y.atan2(x), x);
+        }
+        for x in [1e-300, 1e-10, 1e10, 1e300, f64::INFINITY] {
+            close(atan_double(x), x.atan(), x);
+            assert!((asinh_double(x) / x.asinh() - 1.0).abs() < 1e-15 || x == f64::INFINITY);
+        }
+        let inf = f64::INFINITY;
+        assert_eq!((asinh_double(inf), asinh_double(-inf)), (inf, -inf));
+        assert!(atan_double(f64::NAN).is_nan() && atan_double(-0.0).is_sign_negative());
+        assert!(asinh_double(-0.0).is_sign_negative() && asinh_double(f64::NAN).is_nan());
+        for y in [0.0, -0.0, 1.0, -2.5, inf, -inf, f64::NAN] {
+            for x in [0.0f64, -0.0, 3.0, -0.5, inf, -inf, f64::NAN] {
+                let (got, want) = (atan2_double(y, x), y.atan2(x));
+                let same = (got - want).abs() <= 1e-15 || (got.is_nan() && want.is_nan());
+                let signs = got.is_nan() || got.is_sign_negative() == want.is_sign_negative();
+                assert!(same && signs, "{y} {x}: {got} {want}");
+            }
+        }
+    }
+
+    #[test]
     fn the_ends_of_the_range_are_right() {
         let inf = f32::INFINITY;
         assert!(asin::<Plain>(1.1).is_nan() && acos::<Plain>(-1.1).is_nan());
@@ -194,6 +335,10 @@ mod tests {
             (FRAC_PI_2, -FRAC_PI_2)
         );
         assert_eq!((atanh::<Plain>(1.0), atanh::<Plain>(-1.0)), (inf, -inf));
+        assert_eq!((asinh::<Plain>(inf), asinh::<Plain>(-inf)), (inf, -inf));
+        assert!(asinh::<Plain>(-0.0).is_sign_negative() && acosh::<Plain>(0.5).is_nan());
+        assert_eq!((acosh::<Plain>(1.0), acosh::<Plain>(inf)), (0.0, inf));
+        assert!(asinh::<Plain>(f32::NAN).is_nan() && acosh::<Plain>(f32::NAN).is_nan());
         assert!(atanh::<Plain>(1.5).is_nan() && atan::<Plain>(-0.0).is_sign_negative());
         assert_eq!((cosh::<Plain>(inf), cosh::<Plain>(-inf)), (inf, inf));
         assert!((cosh::<Plain>(89.0) / 89f32.cosh() - 1.0).abs() < 1e-5);

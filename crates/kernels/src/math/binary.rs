@@ -3,10 +3,10 @@
 
 use super::arcs;
 use super::broadcast_loop::{Zipped, check_dims, zip};
-use super::elementwise::{Binary, scalar2, vector2};
+use super::elementwise::{Binary, scalar2, vector2, vector2_64};
 use super::functions;
 use super::isa::Plain;
-use super::tables::{FIELDS, WIDE, pick2};
+use super::tables::{FIELDS, WIDE, halves2, pick2};
 use crate::broadcast::Broadcast;
 use crate::types::{FLOATS, INTS, NUMBERS, REALS};
 use bytes::{BufMut, Bytes, BytesMut};
@@ -312,7 +312,10 @@ fn atan2(t: DType) -> Option<Box<dyn Binary>> {
     if t == Float {
         return Some(vector2(arcs::atan2::<Plain>));
     }
-    pick2!(t; float => f32::atan2; double => f64::atan2)
+    if t == Double {
+        return Some(vector2_64(arcs::atan2_double));
+    }
+    halves2(t, arcs::atan2::<Plain>)
 }
 
 fn next_after(t: DType) -> Option<Box<dyn Binary>> {

@@ -90,6 +90,15 @@ pub(crate) fn vector(f: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static) -> B
     })
 }
 
+/// A cheap function of doubles, compiled for several instruction sets.
+pub(crate) fn vector64(f: impl Fn(f64) -> f64 + Copy + Send + Sync + 'static) -> Box<dyn Unary> {
+    Box::new(Map::<f64, _, true> {
+        f,
+        grain: GRAIN / 2,
+        element: PhantomData,
+    })
+}
+
 /// A cheap function.
 pub(crate) fn plain<T, F>(f: F) -> Box<dyn Unary>
 where
@@ -243,6 +252,17 @@ pub(crate) fn vector2(
     f: impl Fn(f32, f32) -> f32 + Copy + Send + Sync + 'static,
 ) -> Box<dyn Binary> {
     Box::new(Zip::<f32, f32, _, true> {
+        f,
+        output: None,
+        elements: PhantomData,
+    })
+}
+
+/// The same of doubles.
+pub(crate) fn vector2_64(
+    f: impl Fn(f64, f64) -> f64 + Copy + Send + Sync + 'static,
+) -> Box<dyn Binary> {
+    Box::new(Zip::<f64, f64, _, true> {
         f,
         output: None,
         elements: PhantomData,

@@ -16,8 +16,8 @@ pub(crate) fn register(r: &mut Registry) {
     let t = [("T", TYPES)];
     r.add_typed("Dawsn", &t, |b| built(b, |x| odd(&DAWSON, x)));
     r.add_typed("Expint", &t, |b| built(b, |x| EXPONENTIAL.at(x)));
-    r.add_typed("FresnelCos", &t, |b| built(b, |x| odd(&FRESNEL_COS, x)));
-    r.add_typed("FresnelSin", &t, |b| built(b, |x| odd(&FRESNEL_SIN, x)));
+    r.add_typed("FresnelCos", &t, |b| built(b, |x| fresnel_fit(x).re));
+    r.add_typed("FresnelSin", &t, |b| built(b, |x| fresnel_fit(x).im));
     r.add_typed("Spence", &t, |b| built(b, |x| SPENCE.at(x)));
 }
 
@@ -27,7 +27,21 @@ static EXPONENTIAL: LazyLock<Fit> = LazyLock::new(|| Fit::new(exponential_integr
 // Up to where they turn too quickly.
 static FRESNEL_COS: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| fresnel(x).re, -4, 1));
 static FRESNEL_SIN: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| fresnel(x).im, -4, 1));
+// Beyond, what is left of them when their turning is taken off, which is smooth.
+static FRESNEL_REAL: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| fresnel_tail(x).re, 1, 15));
+static FRESNEL_IMAGINARY: LazyLock<Fit> = LazyLock::new(|| Fit::new(|x| fresnel_tail(x).im, 1, 15));
 static SPENCE: LazyLock<Fit> = LazyLock::new(|| Fit::new(spence, -8, 8));
+
+/// [`fresnel`], quickly.
+fn fresnel_fit(x: f64) -> Complex64 {
+    let a = x.abs();
+    if !(2.0..32_768.0).contains(&a) {
+        return Complex64::new(odd(&FRESNEL_COS, x), odd(&FRESNEL_SIN, x));
+    }
+    let tail = Complex64::new(FRESNEL_REAL.at(a), FRESNEL_IMAGINARY.at(a));
+    let value = with_tail(a, tail);
+    if x < 0.0 { -value } else { value }
+}
 
 /// An odd function from its fit.
 fn odd(fit: &Fit, x: f64) -> f64 {
@@ -116,31 +130,40 @@ fn fresnel(x: f64) -> Complex64 {
     } else if a > 36974.0 {
         Complex64::new(0.5, 0.5)
     } else {
-        // The continued fraction of the complementary error function, by Lentz's method.
-        let squared = PI * a * a;
-        let mut b = Complex64::new(1.0, -squared);
-        let mut c = Complex64::new(1e300, 0.0);
-        let mut d = b.inv();
-        let mut h = d;
-        let mut n = -1.0;
-        for _ in 0..200 {
-            n += 2.0;
-            let factor = -n * (n + 1.0);
-            b += 4.0;
-            d = (d * factor + b).inv();
-            c = b + c.inv() * factor;
-            let step = c * d;
-            h *= step;
-            if (step - 1.0).l1_norm() < 1e-16 {
-                break;
-            }
-        }
-        let h = h * Complex64::new(a, -a);
-        // The angle modulo a turn, so that large arguments keep their digits.
-        let turn = Complex64::cis(FRAC_PI_2 * ((a * a) % 4.0));
-        Complex64::new(0.5, 0.5) * (1.0 - turn * h)
+        with_tail(a, fresnel_tail(a))
     };
     if x < 0.0 { -value } else { value }
+}
+
+/// The integrals up to `a` from what [`fresnel_tail`] gives.
+fn with_tail(a: f64, tail: Complex64) -> Complex64 {
+    // The angle modulo a turn, so that large arguments keep their digits.
+    let square = a * a;
+    let turn = Complex64::cis(FRAC_PI_2 * (square - 4.0 * (square * 0.25).floor()));
+    Complex64::new(0.5, 0.5) * (1.0 - turn * tail)
+}
+
+/// The continued fraction of the complementary error function, by Lentz's method, its turning taken off.
+fn fresnel_tail(a: f64) -> Complex64 {
+    let squared = PI * a * a;
+    let mut b = Complex64::new(1.0, -squared);
+    let mut c = Complex64::new(1e300, 0.0);
+    let mut d = b.inv();
+    let mut h = d;
+    let mut n = -1.0;
+    for _ in 0..200 {
+        n += 2.0;
+        let factor = -n * (n + 1.0);
+        b += 4.0;
+        d = (d * factor + b).inv();
+        c = b + c.inv() * factor;
+        let step = c * d;
+        h *= step;
+        if (step - 1.0).l1_norm() < 1e-16 {
+            break;
+        }
+    }
+    h * Complex64::new(a, -a)
 }
 
 /// The dilogarithm of 1 - x.
@@ -192,6 +215,18 @@ mod tests {
         close(spence(2.0), -PI * PI / 12.0);
         close(spence(0.5), PI * PI / 12.0 - 0.5 * 2f64.ln() * 2f64.ln());
         assert!(exponential_integral(-1.0).is_nan() && spence(-0.1).is_nan());
+    }
+
+    #[test]
+    fn far_out_the_smooth_part_is_fitted_and_the_turning_computed() {
+        for k in 0..600 {
+            let x = 2f64.powf(f64::from(k) / 40.0);
+            let (got, want) = (fresnel_fit(x), fresnel(x));
+            assert!((got - want).norm() < 1e-10, "{x}: {got} {want}");
+            assert!((fresnel_fit(-x) + got).norm() == 0.0);
+        }
+        assert!(fresnel_fit(f64::NAN).re.is_nan());
+        assert_eq!(fresnel_fit(f64::INFINITY), Complex64::new(0.5, 0.5));
     }
 
     type Exact = fn(f64) -> f64;

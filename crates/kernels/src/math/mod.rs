@@ -22,6 +22,7 @@ pub(crate) mod functions;
 mod fused_arithmetic;
 mod gamma;
 mod grad;
+mod halves;
 mod integrals;
 pub(crate) mod isa;
 mod neighbors;

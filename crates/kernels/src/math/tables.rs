@@ -2,9 +2,9 @@
 //! group, so that an op is a line per group and not per type. half and bfloat16 are computed as
 //! float and rounded once.
 
-use super::elementwise::{Binary, Unary, scalar, scalar_test, scalar2};
+use super::elementwise::{Binary, Unary, vector, vector2};
+use super::halves;
 use downpour_tensor::DType::{self, *};
-use half::{bf16, f16};
 
 /// half, bfloat16, float, double, complex64, complex128.
 pub(crate) const FIELDS: &[DType] = &[BFloat16, Half, Float, Double, Complex64, Complex128];
@@ -15,34 +15,20 @@ pub(crate) const WIDE: &[DType] = crate::types::FLOAT_DOUBLE;
 /// half, float, double.
 pub(crate) const NO_BFLOAT: &[DType] = crate::types::HALF_TO_DOUBLE;
 
-pub(crate) fn half1(f: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static) -> Box<dyn Unary> {
-    scalar(move |x: f16| f16::from_f32(f(x.to_f32())))
+/// A function of floats for numbers of 16 bits.
+pub(crate) fn halves1(
+    t: DType,
+    f: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static,
+) -> Option<Box<dyn Unary>> {
+    halves::one(t, vector(f))
 }
 
-pub(crate) fn bhalf1(f: impl Fn(f32) -> f32 + Copy + Send + Sync + 'static) -> Box<dyn Unary> {
-    scalar(move |x: bf16| bf16::from_f32(f(x.to_f32())))
-}
-
-pub(crate) fn half2(f: impl Fn(f32, f32) -> f32 + Copy + Send + Sync + 'static) -> Box<dyn Binary> {
-    scalar2(move |a: f16, b: f16| f16::from_f32(f(a.to_f32(), b.to_f32())))
-}
-
-pub(crate) fn bhalf2(
+/// The same of two.
+pub(crate) fn halves2(
+    t: DType,
     f: impl Fn(f32, f32) -> f32 + Copy + Send + Sync + 'static,
-) -> Box<dyn Binary> {
-    scalar2(move |a: bf16, b: bf16| bf16::from_f32(f(a.to_f32(), b.to_f32())))
-}
-
-pub(crate) fn half_test(
-    f: impl Fn(f32, f32) -> bool + Copy + Send + Sync + 'static,
-) -> Box<dyn Binary> {
-    scalar_test(move |a: f16, b: f16| f(a.to_f32(), b.to_f32()))
-}
-
-pub(crate) fn bhalf_test(
-    f: impl Fn(f32, f32) -> bool + Copy + Send + Sync + 'static,
-) -> Box<dyn Binary> {
-    scalar_test(move |a: bf16, b: bf16| f(a.to_f32(), b.to_f32()))
+) -> Option<Box<dyn Binary>> {
+    halves::two(t, vector2(f))
 }
 
 /// The unary kernel for a type: `pick1!(dtype; group => function; …)`, an `Option`.
@@ -57,37 +43,25 @@ macro_rules! pick1 {
     (@floats $t:ident, $f:expr) => {
         match $t {
             ::downpour_tensor::DType::Float => Some(vector($f)),
-            ::downpour_tensor::DType::Double => Some(plain::<f64, _>($f)),
+            ::downpour_tensor::DType::Double => Some(vector64($f)),
             _ => $crate::math::tables::pick1!(@halves $t, $f),
         }
     };
     (@halves $t:ident, $f:expr) => {
-        match $t {
-            ::downpour_tensor::DType::Half => Some(half1($f)),
-            ::downpour_tensor::DType::BFloat16 => Some(bhalf1($f)),
-            _ => None,
-        }
+        halves1($t, $f)
     };
     // Calls of functions.
     (@float $t:ident, $f:expr) => {
         match $t {
             ::downpour_tensor::DType::Float => Some(scalar::<f32, _>($f)),
-            ::downpour_tensor::DType::Half => Some(half1($f)),
-            ::downpour_tensor::DType::BFloat16 => Some(bhalf1($f)),
-            _ => None,
+            _ => $crate::math::halves::one($t, scalar::<f32, _>($f)),
         }
     };
     // A `Function` for float, its definition for the halves.
     (@function $t:ident, $f:expr) => {
         match $t {
             ::downpour_tensor::DType::Float => Some(Box::new(Floats($f)) as Box<dyn Unary>),
-            ::downpour_tensor::DType::Half => {
-                Some(half1(|x| $f.at::<$crate::math::isa::Plain>(x)))
-            }
-            ::downpour_tensor::DType::BFloat16 => {
-                Some(bhalf1(|x| $f.at::<$crate::math::isa::Plain>(x)))
-            }
-            _ => None,
+            _ => $crate::math::halves::one($t, Box::new(Floats($f))),
         }
     };
     (@double $t:ident, $f:expr) => {
@@ -137,18 +111,14 @@ macro_rules! pick2 {
         match $t {
             ::downpour_tensor::DType::Float => Some(vector2($f)),
             ::downpour_tensor::DType::Double => Some(plain2::<f64, _>($f)),
-            ::downpour_tensor::DType::Half => Some(half2($f)),
-            ::downpour_tensor::DType::BFloat16 => Some(bhalf2($f)),
-            _ => None,
+            _ => halves2($t, $f),
         }
     };
     // Calls of functions.
     (@float $t:ident, $f:expr) => {
         match $t {
             ::downpour_tensor::DType::Float => Some(scalar2::<f32, _>($f)),
-            ::downpour_tensor::DType::Half => Some(half2($f)),
-            ::downpour_tensor::DType::BFloat16 => Some(bhalf2($f)),
-            _ => None,
+            _ => $crate::math::halves::two($t, scalar2::<f32, _>($f)),
         }
     };
     (@double $t:ident, $f:expr) => {
@@ -211,9 +181,7 @@ macro_rules! pick2 {
         match $t {
             ::downpour_tensor::DType::Float => Some(vector_test($f)),
             ::downpour_tensor::DType::Double => Some(plain_test::<f64, _>($f)),
-            ::downpour_tensor::DType::Half => Some(half_test($f)),
-            ::downpour_tensor::DType::BFloat16 => Some(bhalf_test($f)),
-            _ => None,
+            _ => $crate::math::halves::two($t, vector_test($f)),
         }
     };
     (@int_tests $t:ident, $f:expr) => {

@@ -1,13 +1,13 @@
 //! Functions of one tensor, element by element, with a result of the same type.
 
-use super::arcs::{Acos, Asin, Atan, Atanh, Cosh, Erfc};
+use super::arcs::{Acos, Acosh, Asin, Asinh, Atan, Atanh, Cosh, Erfc};
 use super::binary::no_code;
 use super::broadcast_loop::map;
-use super::elementwise::{Unary, plain};
+use super::elementwise::{Unary, plain, vector64};
 use super::fit::Fit;
 use super::functions::{Erf, Exp, Expm1, Log, Log1p, Sigmoid, Tanh};
 use super::tables::{FIELDS, NO_BFLOAT, WIDE, pick1};
-use super::{special, trig};
+use super::{arcs, halves, special, trig};
 use crate::types::{FLOATS, INTS, NUMBERS};
 use downpour_graph::Result;
 use downpour_runtime::{Built, KernelBuilder, Registry};
@@ -206,14 +206,16 @@ fn sin(t: DType) -> Option<Box<dyn Unary>> {
     if t == Float {
         return Some(Box::new(trig::Sin));
     }
-    pick1!(t; halves => f32::sin; double => f64::sin; complex => |x| x.sin())
+    halves::one(t, Box::new(trig::Sin))
+        .or_else(|| pick1!(t; double => f64::sin; complex => |x| x.sin()))
 }
 
 fn cos(t: DType) -> Option<Box<dyn Unary>> {
     if t == Float {
         return Some(Box::new(trig::Cos));
     }
-    pick1!(t; halves => f32::cos; double => f64::cos; complex => |x| x.cos())
+    halves::one(t, Box::new(trig::Cos))
+        .or_else(|| pick1!(t; double => f64::cos; complex => |x| x.cos()))
 }
 
 fn tan(t: DType) -> Option<Box<dyn Unary>> {
@@ -229,7 +231,10 @@ fn acos(t: DType) -> Option<Box<dyn Unary>> {
 }
 
 fn atan(t: DType) -> Option<Box<dyn Unary>> {
-    pick1!(t; function => Atan; double => f64::atan; complex => |x| x.atan())
+    if t == Double {
+        return Some(vector64(arcs::atan_double));
+    }
+    pick1!(t; function => Atan; complex => |x| x.atan())
 }
 
 fn sinh(t: DType) -> Option<Box<dyn Unary>> {
@@ -245,11 +250,11 @@ fn tanh(t: DType) -> Option<Box<dyn Unary>> {
 }
 
 fn asinh(t: DType) -> Option<Box<dyn Unary>> {
-    pick1!(t; float => f32::asinh; double => f64::asinh; complex => |x| x.asinh())
+    pick1!(t; function => Asinh; double => arcs::asinh_double; complex => |x| x.asinh())
 }
 
 fn acosh(t: DType) -> Option<Box<dyn Unary>> {
-    pick1!(t; float => f32::acosh; double => f64::acosh; complex => |x| x.acosh())
+    pick1!(t; function => Acosh; double => f64::acosh; complex => |x| x.acosh())
 }
 
 fn atanh(t: DType) -> Option<Box<dyn Unary>> {

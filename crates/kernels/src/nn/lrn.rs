@@ -46,51 +46,108 @@ impl Params {
         })
     }
 
-    /// `to` becomes, channel by channel, the sum of the channels around it. A sum for each distance, so that the loop runs
-    /// along the channels.
+    /// Runs over pixels with what a norm's power is for this `beta`: what a channel is multiplied by. Chosen before the
+    /// loop, which then has no branch.
     #[inline(always)]
-    fn sums(&self, to: &mut [f32], of: &[f32]) {
-        let n = of.len();
-        to.copy_from_slice(of);
-        for d in 1..=self.radius.min(n.saturating_sub(1)) {
-            for (to, of) in to[d..].iter_mut().zip(&of[..n - d]) {
-                *to += *of;
-            }
-            for (to, of) in to[..n - d].iter_mut().zip(&of[d..]) {
-                *to += *of;
-            }
+    fn with_power<I: Isa>(&self, pixels: impl Pixels) {
+        if self.beta == 0.5 {
+            pixels.run(|norm| 1.0 / norm.sqrt());
+        } else if self.beta == 0.75 {
+            pixels.run(|norm| {
+                let root = norm.sqrt();
+                1.0 / (root * root.sqrt())
+            });
+        } else if self.beta == 1.0 {
+            pixels.run(|norm| 1.0 / norm);
+        } else {
+            pixels.run(|norm| exp::<I>(-self.beta * log::<I>(norm)));
         }
     }
+}
 
-    /// A norm's power: what a channel is multiplied by.
-    #[inline(always)]
-    fn power<I: Isa>(&self, norm: f32) -> f32 {
-        if self.beta == 0.5 {
-            1.0 / norm.sqrt()
-        } else if self.beta == 0.75 {
-            let root = norm.sqrt();
-            1.0 / (root * root.sqrt())
-        } else if self.beta == 1.0 {
-            1.0 / norm
-        } else {
-            exp::<I>(-self.beta * log::<I>(norm))
+/// A loop over pixels that wants to know the power of norms.
+trait Pixels {
+    /// Runs it; must be inlined.
+    fn run(self, power: impl Fn(f32) -> f32 + Copy);
+}
+
+/// Channels that are worked on together. A pixel has few: loops over just as many as it has would be loops over single
+/// elements for the most part.
+const WIDTH: usize = 16;
+
+/// Calls `f` for the elements of two slices of equal length, a width of them at a time.
+#[inline(always)]
+fn pairs(to: &mut [f32], from: &[f32], f: impl Fn(f32, f32) -> f32) {
+    let ((to, to_end), (from, from_end)) = (to.as_chunks_mut::<WIDTH>(), from.as_chunks::<WIDTH>());
+    for (to, from) in to.iter_mut().zip(from) {
+        // Read as a whole before anything is written: else the compiler would have to fear that both are the same.
+        let mut made = *to;
+        for k in 0..WIDTH {
+            made[k] = f(made[k], from[k]);
         }
+        *to = made;
+    }
+    for (to, from) in to_end.iter_mut().zip(from_end) {
+        *to = f(*to, *from);
     }
 }
 
 /// Buffers for the channels of a pixel.
 struct Room {
+    radius: usize,
+    channels: usize,
+    /// A term for each channel, with zeros on both sides for the channels that are not there.
     terms: Vec<f32>,
+    /// Sums of the terms around each channel.
     sums: Vec<f32>,
+    /// What else a pixel needs.
+    norms: Vec<f32>,
 }
 
+/// Pixels whose terms are written before the first sum is read from them: a processor that reads across what it has just
+/// written in other pieces waits for it.
+const PIXELS: usize = 16;
+
 impl Room {
-    fn new(channels: usize) -> Room {
-        let zeros = vec![0.0; channels];
+    fn new(channels: usize, radius: usize) -> Room {
+        let radius = radius.min(channels.saturating_sub(1));
+        let whole = channels.next_multiple_of(WIDTH);
         Room {
-            terms: zeros.clone(),
-            sums: zeros,
+            radius,
+            channels,
+            terms: vec![0.0; whole + 2 * radius],
+            sums: vec![0.0; whole],
+            norms: vec![0.0; channels],
         }
+    }
+
+    /// One for each of some pixels.
+    fn several(channels: usize, radius: usize) -> Vec<Room> {
+        (0..PIXELS).map(|_| Room::new(channels, radius)).collect()
+    }
+
+    #[inline(always)]
+    fn terms(&mut self) -> &mut [f32] {
+        &mut self.terms[self.radius..self.radius + self.channels]
+    }
+
+    /// Adds up the terms around each channel.
+    #[inline(always)]
+    fn add(&mut self) -> &[f32] {
+        let groups = self.sums.as_chunks_mut::<WIDTH>().0.iter_mut();
+        for (i, sums) in groups.enumerate() {
+            let around = &self.terms[i * WIDTH..(i + 1) * WIDTH + 2 * self.radius];
+            let mut sum = [0.0; WIDTH];
+            for terms in around.windows(WIDTH) {
+                if let Some(terms) = terms.first_chunk::<WIDTH>() {
+                    for k in 0..WIDTH {
+                        sum[k] += terms[k];
+                    }
+                }
+            }
+            *sums = sum;
+        }
+        &self.sums[..self.channels]
     }
 }
 
@@ -104,18 +161,21 @@ impl Loop for Forward<'_> {
     type Out = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
-        let p = self.p;
-        let Room {
-            mut terms,
-            mut sums,
-        } = Room::new(self.channels);
-        for pixel in self.rows.chunks_exact_mut(self.channels) {
-            for (t, v) in terms.iter_mut().zip(&*pixel) {
-                *t = *v * *v;
+        self.p.with_power::<I>(self);
+    }
+}
+
+impl Pixels for Forward<'_> {
+    #[inline(always)]
+    fn run(self, power: impl Fn(f32) -> f32 + Copy) {
+        let (n, bias, alpha) = (self.channels, self.p.bias, self.p.alpha);
+        let mut rooms = Room::several(n, self.p.radius);
+        for pixels in self.rows.chunks_mut(PIXELS * n) {
+            for (pixel, room) in pixels.chunks_exact(n).zip(&mut rooms) {
+                pairs(room.terms(), pixel, |_, v| v * v);
             }
-            p.sums(&mut sums, &terms);
-            for (v, s) in pixel.iter_mut().zip(&sums) {
-                *v *= p.power::<I>(p.bias + p.alpha * *s);
+            for (pixel, room) in pixels.chunks_exact_mut(n).zip(&mut rooms) {
+                pairs(pixel, room.add(), |v, s| v * power(bias + alpha * s));
             }
         }
     }
@@ -132,29 +192,41 @@ impl Loop for Backward<'_> {
     type Out = ();
     #[inline(always)]
     fn run<I: Isa>(self) {
+        self.p.with_power::<I>(self);
+    }
+}
+
+impl Pixels for Backward<'_> {
+    #[inline(always)]
+    fn run(self, power: impl Fn(f32) -> f32 + Copy) {
         let (p, n) = (self.p, self.channels);
-        let Room {
-            mut terms,
-            mut sums,
-        } = Room::new(n);
+        let mut rooms = Room::several(n, p.radius);
         let [dy, x, y] = self.given;
-        let pixels = dy
-            .chunks_exact(n)
-            .zip(x.chunks_exact(n))
-            .zip(y.chunks_exact(n));
-        for (dx, ((dy, x), y)) in self.dx.chunks_exact_mut(n).zip(pixels) {
-            for (t, v) in terms.iter_mut().zip(x) {
-                *t = *v * *v;
+        let group = PIXELS * n;
+        let groups = dy.chunks(group).zip(x.chunks(group)).zip(y.chunks(group));
+        for (dx, ((dy, x), y)) in self.dx.chunks_mut(group).zip(groups) {
+            for (x, room) in x.chunks_exact(n).zip(&mut rooms) {
+                pairs(room.terms(), x, |_, v| v * v);
             }
-            p.sums(&mut sums, &terms);
-            for i in 0..n {
-                let norm = p.bias + p.alpha * sums[i];
-                dx[i] = p.power::<I>(norm) * dy[i];
-                terms[i] = y[i] * dy[i] / norm;
+            let given = dy.chunks_exact(n).zip(y.chunks_exact(n));
+            for ((dx, (dy, y)), room) in dx.chunks_exact_mut(n).zip(given).zip(&mut rooms) {
+                room.add();
+                pairs(&mut room.norms, &room.sums[..n], |_, s| {
+                    p.bias + p.alpha * s
+                });
+                pairs(dx, &room.norms, |_, norm| power(norm));
+                pairs(dx, dy, |power, dy| power * dy);
+                let terms = &mut room.terms[room.radius..room.radius + n];
+                pairs(terms, y, |_, y| y);
+                pairs(terms, dy, |y, dy| y * dy);
+                pairs(terms, &room.norms, |t, norm| t / norm);
             }
-            p.sums(&mut sums, &terms);
-            for i in 0..n {
-                dx[i] += -2.0 * p.alpha * p.beta * x[i] * sums[i];
+            let by = -2.0 * p.alpha * p.beta;
+            let given = dx.chunks_exact_mut(n).zip(x.chunks_exact(n));
+            for ((dx, x), room) in given.zip(&mut rooms) {
+                room.add();
+                pairs(&mut room.sums[..n], x, |s, x| by * x * s);
+                pairs(dx, &room.sums[..n], |dx, v| dx + v);
             }
         }
     }

@@ -8,6 +8,7 @@ pub(crate) mod config;
 mod csv;
 mod example;
 mod json;
+pub(crate) mod proto;
 mod sequence;
 mod sequence_ops;
 mod single_sequence;
@@ -22,6 +23,7 @@ pub(crate) fn register(registry: &mut Registry) {
     csv::register(registry);
     example::register(registry);
     json::register(registry);
+    proto::register(registry);
     sequence_ops::register(registry);
     single_sequence::register(registry);
     tensor::register(registry);

@@ -59,12 +59,12 @@ fn compute(ctx: &mut OpContext<'_>, buckets: u64, hash: impl Fn(&[u8]) -> u64) -
     Ok(())
 }
 
-const K0: u64 = 0xc3a5_c85c_97cb_3127;
-const K1: u64 = 0xb492_b66f_be98_f273;
+pub(super) const K0: u64 = 0xc3a5_c85c_97cb_3127;
+pub(super) const K1: u64 = 0xb492_b66f_be98_f273;
 const K2: u64 = 0x9ae1_6a3b_2f90_404f;
 
 /// Eight bytes at `at`, little-endian; beyond the end there are zeros (never asked for).
-fn u64_at(s: &[u8], at: usize) -> u64 {
+pub(super) fn u64_at(s: &[u8], at: usize) -> u64 {
     let mut word = [0; 8];
     if let Some(bytes) = s.get(at..at + 8) {
         word.copy_from_slice(bytes);
@@ -80,11 +80,11 @@ fn u32_at(s: &[u8], at: usize) -> u64 {
     u32::from_le_bytes(word).into()
 }
 
-fn shift_mix(v: u64) -> u64 {
+pub(super) fn shift_mix(v: u64) -> u64 {
     v ^ v >> 47
 }
 
-fn hash_16(u: u64, v: u64, mul: u64) -> u64 {
+pub(super) fn hash_16(u: u64, v: u64, mul: u64) -> u64 {
     let a = shift_mix((u ^ v).wrapping_mul(mul));
     shift_mix((v ^ a).wrapping_mul(mul)).wrapping_mul(mul)
 }

@@ -4,6 +4,7 @@ mod as_string;
 mod base64;
 mod edit;
 mod fingerprint;
+mod fingerprint128;
 mod format;
 pub(crate) mod hash;
 mod join;
@@ -31,6 +32,7 @@ pub(crate) fn register(registry: &mut Registry) {
     base64::register(registry);
     edit::register(registry);
     fingerprint::register(registry);
+    fingerprint128::register(registry);
     format::register(registry);
     hash::register(registry);
     join::register(registry);

@@ -36,6 +36,7 @@ pub(super) fn register(r: &mut Registry) {
             reader(b, "TFRecordReader", Spec::Records(compression))
         });
     }
+    r.add("LMDBReader", |b| reader(b, "LMDBReader", Spec::Lmdb));
     for op in ["ReaderRead", "ReaderReadV2"] {
         r.add(op, |b| read(b, false));
     }

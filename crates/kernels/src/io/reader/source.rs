@@ -1,6 +1,7 @@
 //! One unit of a reader's work under way: an open file, or the name of the work itself.
 
 use crate::io::file::{path, read_file};
+use crate::io::lmdb;
 use crate::io::storage;
 use bytes::Bytes;
 use downpour_formats::record::{Compression, RecordOptions, RecordReader};
@@ -25,6 +26,8 @@ pub(super) enum Spec {
     FixedLength(Layout),
     /// TFRecords.
     Records(Compression),
+    /// Databases; their keys are the records'.
+    Lmdb,
 }
 
 /// Where the records of a file of equal records lie.
@@ -51,6 +54,7 @@ pub(super) enum Source {
         number: u64,
     },
     Records(RecordReader),
+    Lmdb(lmdb::Records),
     /// A file that opens but cannot be read, like a directory: it fails at each read.
     Unreadable(Status),
 }
@@ -75,6 +79,7 @@ impl Source {
                 };
                 RecordReader::open(storage(device), path(work)?, options).map(Source::Records)
             }
+            Spec::Lmdb => lmdb::Records::open(storage(device), path(work)?).map(Source::Lmdb),
         };
         match opened {
             Err(e) if e.code == Code::FailedPrecondition => Ok(Source::Unreadable(e)),
@@ -108,6 +113,10 @@ impl Source {
                     None => (None, true),
                 }
             }
+            Source::Lmdb(records) => match records.next()? {
+                Some(record) => (Some(record), false),
+                None => (None, true),
+            },
             Source::FixedLength {
                 stream,
                 layout,

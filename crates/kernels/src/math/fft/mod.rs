@@ -1,15 +1,15 @@
 //! Fourier transforms over the innermost axes: `FFT`, `RFFT` and their inverses in one, two and
-//! three dimensions. Computed in double precision, given in the op's own.
+//! three dimensions, in the precision of the op.
 
 mod plan;
 
 use crate::args::{ints, shape_of};
 use downpour_graph::{Result, Status};
 use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, parallel_ranges};
-use downpour_tensor::{DType, Shape, Tensor};
-use num_complex::{Complex32, Complex64};
-use plan::Plans;
+use downpour_tensor::{DType, Element, Shape, Tensor};
+use num_complex::Complex;
 pub(crate) use plan::{Lines, RealPlan};
+use plan::{Plans, Real};
 
 /// Numbers worth a thread of their own.
 const GRAIN: usize = 8 << 10;
@@ -52,8 +52,16 @@ impl Kind {
 
 fn build(b: &KernelBuilder<'_>, kind: Kind, rank: usize) -> Result<Built> {
     let dtype = b.output_type(0)?;
-    let plans = Plans::default();
-    Built::costly(move |ctx| run(ctx, kind, rank, dtype, &plans))
+    match dtype {
+        DType::Float | DType::Complex64 => {
+            let plans = Plans::<f32>::default();
+            Built::costly(move |ctx| run(ctx, kind, rank, dtype, &plans))
+        }
+        _ => {
+            let plans = Plans::<f64>::default();
+            Built::costly(move |ctx| run(ctx, kind, rank, dtype, &plans))
+        }
+    }
 }
 
 fn invalid<T>(text: String) -> Result<T> {
@@ -98,12 +106,12 @@ fn lengths(ctx: &OpContext<'_>, kind: Kind, rank: usize, x: &Tensor) -> Result<V
     Ok(out)
 }
 
-fn run(
+fn run<T: Number>(
     ctx: &mut OpContext<'_>,
     kind: Kind,
     rank: usize,
     dtype: DType,
-    plans: &Plans,
+    plans: &Plans<T>,
 ) -> Result<()> {
     let x = ctx.take(0)?;
     let lengths = lengths(ctx, kind, rank, &x)?;
@@ -130,38 +138,34 @@ fn run(
         dims[rank - 1] = Kind::half(n);
     }
     let inverse = kind.is_inverse();
-    let mut work = Work {
+    let mut work = Work::<T> {
         data: Vec::new(),
         dims,
         inverse,
     };
     if kind == Kind::RealForward {
-        let rows = cut(&real_numbers(&x)?, x.dims(), outer, &work.dims);
+        let rows = cut(x.as_slice::<T>()?, x.dims(), outer, &work.dims);
         drop(x);
         work.data = half_spectra(&rows, n, &plans.real(n, false));
         work.dims[rank - 1] = Kind::half(n);
     } else {
-        work.data = cut(&complex_numbers(&x)?, x.dims(), outer, &work.dims);
+        work.data = cut(T::complex(&x)?, x.dims(), outer, &work.dims);
         drop(x);
     }
     (0..rank - 1).for_each(|axis| work.transform(axis, plans));
-    let scale = 1.0 / lengths.iter().map(|&n| n as f64).product::<f64>();
+    let scale = T::of(1.0 / lengths.iter().map(|&n| n as f64).product::<f64>());
     if kind == Kind::RealInverse {
         let rows = from_half_spectra(&work.data, n, scale, &plans.real(n, true));
-        let out = match dtype {
-            DType::Double => Tensor::from_vec(rows, shape)?,
-            _ => Tensor::from_vec::<f32>(rows.iter().map(|&v| v as f32).collect(), shape)?,
-        };
-        ctx.set_output(0, out);
+        ctx.set_output(0, Tensor::from_vec(rows, shape)?);
         return Ok(());
     }
     if kind != Kind::RealForward {
         work.transform(rank - 1, plans);
     }
     if inverse {
-        work.data.iter_mut().for_each(|v| *v *= scale);
+        work.data.iter_mut().for_each(|v| *v = *v * scale);
     }
-    ctx.set_output(0, finish(work.data, shape, dtype)?);
+    ctx.set_output(0, T::tensor(work.data, shape)?);
     Ok(())
 }
 
@@ -196,21 +200,28 @@ fn check_types(kind: Kind, from: DType, to: DType) -> Result<()> {
     ))
 }
 
-fn complex_numbers(x: &Tensor) -> Result<Vec<Complex64>> {
-    Ok(match x.dtype() {
-        DType::Complex128 => x.as_slice::<Complex64>()?.to_vec(),
-        _ => {
-            let wide = |v: &Complex32| Complex64::new(v.re.into(), v.im.into());
-            x.as_slice::<Complex32>()?.iter().map(wide).collect()
-        }
-    })
+/// A precision that tensors have.
+trait Number: Real + Element {
+    fn complex(t: &Tensor) -> Result<&[Complex<Self>]>;
+    fn tensor(values: Vec<Complex<Self>>, shape: Shape) -> Result<Tensor>;
 }
 
-fn real_numbers(x: &Tensor) -> Result<Vec<f64>> {
-    Ok(match x.dtype() {
-        DType::Double => x.as_slice::<f64>()?.to_vec(),
-        _ => x.as_slice::<f32>()?.iter().map(|&v| v.into()).collect(),
-    })
+impl Number for f32 {
+    fn complex(t: &Tensor) -> Result<&[Complex<f32>]> {
+        Ok(t.as_slice()?)
+    }
+    fn tensor(values: Vec<Complex<f32>>, shape: Shape) -> Result<Tensor> {
+        Ok(Tensor::from_vec(values, shape)?)
+    }
+}
+
+impl Number for f64 {
+    fn complex(t: &Tensor) -> Result<&[Complex<f64>]> {
+        Ok(t.as_slice()?)
+    }
+    fn tensor(values: Vec<Complex<f64>>, shape: Shape) -> Result<Tensor> {
+        Ok(Tensor::from_vec(values, shape)?)
+    }
 }
 
 /// The first `dims` of the innermost axes of `all`, whose dimensions are `given`.
@@ -238,9 +249,9 @@ fn cut<T: Copy>(all: &[T], given: &[usize], outer: usize, dims: &[usize]) -> Vec
 }
 
 /// The first half of the spectrum of each row of `n` real numbers.
-fn half_spectra(rows: &[f64], n: usize, plan: &RealPlan) -> Vec<Complex64> {
+fn half_spectra<T: Real>(rows: &[T], n: usize, plan: &RealPlan<T>) -> Vec<Complex<T>> {
     let half = Kind::half(n);
-    let mut out = vec![Complex64::default(); rows.len() / n * half];
+    let mut out = vec![Complex::<T>::default(); rows.len() / n * half];
     parallel_ranges(&mut out, half, GRAIN / half + 1, |first, out| {
         let mut lines = Lines::default();
         let group = plan.lanes();
@@ -254,9 +265,14 @@ fn half_spectra(rows: &[f64], n: usize, plan: &RealPlan) -> Vec<Complex64> {
 }
 
 /// Rows of `n` real numbers from the first halves of their spectra.
-fn from_half_spectra(data: &[Complex64], n: usize, scale: f64, plan: &RealPlan) -> Vec<f64> {
+fn from_half_spectra<T: Real>(
+    data: &[Complex<T>],
+    n: usize,
+    scale: T,
+    plan: &RealPlan<T>,
+) -> Vec<T> {
     let half = Kind::half(n);
-    let mut out = vec![0.0; data.len() / half * n];
+    let mut out = vec![T::zero(); data.len() / half * n];
     parallel_ranges(&mut out, n, GRAIN / n + 1, |first, out| {
         let mut lines = Lines::default();
         let group = plan.lanes();
@@ -270,14 +286,14 @@ fn from_half_spectra(data: &[Complex64], n: usize, scale: f64, plan: &RealPlan) 
 }
 
 /// Numbers on their way through the axes.
-struct Work {
+struct Work<T> {
     dims: Vec<usize>,
-    data: Vec<Complex64>,
+    data: Vec<Complex<T>>,
     inverse: bool,
 }
 
-impl Work {
-    fn transform(&mut self, axis: usize, plans: &Plans) {
+impl<T: Real> Work<T> {
+    fn transform(&mut self, axis: usize, plans: &Plans<T>) {
         let n = self.dims[axis];
         let inner: usize = self.dims[axis + 1..].iter().product();
         if n < 2 || inner == 0 {
@@ -290,13 +306,14 @@ impl Work {
             let mut lines = Lines::default();
             if inner == 1 {
                 for rows in blocks.chunks_mut(lanes * n) {
-                    lines.reset(n, rows.len() / n);
-                    for (lane, row) in rows.chunks(n).enumerate() {
-                        (0..n).for_each(|i| lines.set(i, lane, row[i]));
+                    lines.open(n, rows.len() / n);
+                    let count = rows.len() / n;
+                    for i in 0..n {
+                        (0..count).for_each(|lane| lines.set(i, lane, rows[lane * n + i]));
                     }
                     plan.run(&mut lines);
-                    for (lane, row) in rows.chunks_mut(n).enumerate() {
-                        (0..n).for_each(|i| row[i] = lines.get(i, lane));
+                    for i in 0..n {
+                        (0..count).for_each(|lane| rows[lane * n + i] = lines.get(i, lane));
                     }
                 }
                 return;
@@ -304,7 +321,7 @@ impl Work {
             for block in blocks.chunks_mut(block) {
                 for start in (0..inner).step_by(lanes) {
                     let count = lanes.min(inner - start);
-                    lines.reset(n, count);
+                    lines.open(n, count);
                     for (i, row) in block.chunks(inner).enumerate() {
                         let row = &row[start..start + count];
                         (0..count).for_each(|lane| lines.set(i, lane, row[lane]));
@@ -318,14 +335,4 @@ impl Work {
             }
         });
     }
-}
-
-fn finish(data: Vec<Complex64>, shape: Shape, dtype: DType) -> Result<Tensor> {
-    Ok(match dtype {
-        DType::Complex128 => Tensor::from_vec(data, shape)?,
-        _ => {
-            let narrow = |v: &Complex64| Complex32::new(v.re as f32, v.im as f32);
-            Tensor::from_vec::<Complex32>(data.iter().map(narrow).collect(), shape)?
-        }
-    })
 }

@@ -108,6 +108,9 @@ fn quarters<'a, T>(g: &Geometry, image: &'a [T], y: usize, x: usize) -> [&'a [T]
     [at, at + c, at + row, at + row + c].map(|i| &image[i..][..c])
 }
 
+/// Channels that are compared together.
+const GROUP: usize = 16;
+
 #[inline(always)]
 fn max_image<T: Ordered>(g: &Geometry, x: &[T], out: &mut [MaybeUninit<T>]) {
     let c = g.channels;
@@ -129,6 +132,24 @@ fn max_image<T: Ordered>(g: &Geometry, x: &[T], out: &mut [MaybeUninit<T>]) {
     }
     g.windows(|o, ys, xs| {
         let to = &mut out[o * c..(o + 1) * c];
+        if c.is_multiple_of(GROUP) {
+            // A group of channels stays in a register for the whole window.
+            for (i, to) in to.as_chunks_mut::<GROUP>().0.iter_mut().enumerate() {
+                let mut top = [T::LOWEST; GROUP];
+                for y in ys.clone() {
+                    for ix in xs.clone() {
+                        let at = (y * g.w.input + ix) * c + GROUP * i;
+                        if let Some(pixel) = x[at..].first_chunk::<GROUP>() {
+                            for k in 0..GROUP {
+                                top[k] = larger(top[k], pixel[k]);
+                            }
+                        }
+                    }
+                }
+                *to = top.map(MaybeUninit::new);
+            }
+            return;
+        }
         to.fill(MaybeUninit::new(T::LOWEST));
         for y in ys {
             let start = (y * g.w.input + xs.start) * c;

@@ -2,7 +2,7 @@
 
 use super::{invalid, slices};
 use downpour_graph::{Result, Status};
-use downpour_runtime::{Built, KernelBuilder, OpContext, Registry};
+use downpour_runtime::{Built, KernelBuilder, OpContext, Registry, parallel_ranges};
 use downpour_tensor::{Buffer, DType, Shape, Tensor};
 use half::bf16;
 
@@ -308,6 +308,15 @@ impl Coder {
     }
 }
 
+/// Floats worth a thread of their own.
+const GRAIN: usize = 64 << 10;
+
+fn each(values: &mut [f32], f: impl Fn(f32) -> f32) {
+    for v in values {
+        *v = f(*v);
+    }
+}
+
 fn dequantize(ctx: &mut OpContext<'_>, o: Options, dtype: DType) -> Result<()> {
     let (axis, ranges) = ranges(ctx, o, "Dequantize")?;
     let x = ctx.take(0)?;
@@ -316,10 +325,17 @@ fn dequantize(ctx: &mut OpContext<'_>, o: Options, dtype: DType) -> Result<()> {
     let mut values = code.read(&x)?;
     for (channel, &(min, max)) in ranges.iter().enumerate() {
         let width = (code.high as f32) - (code.low as f32);
-        let f: Box<dyn Fn(f32) -> f32> = match o.mode {
+        let mut run = |f: &(dyn Fn(&mut [f32]) + Sync)| {
+            for b in 0..before {
+                let start = (b * depth + channel) * after;
+                let own = &mut values[start..start + after];
+                parallel_ranges(own, 1, GRAIN, |_, part| f(part));
+            }
+        };
+        match o.mode {
             Mode::Combined => {
-                let scale = (max - min) / width;
-                Box::new(move |v| (v + code.half()) * scale + min)
+                let (scale, half) = ((max - min) / width, code.half());
+                run(&|part| each(part, |v| (v + half) * scale + min));
             }
             Mode::First => {
                 let scale = (f64::from(max - min) / (code.steps - 1.0)) as f32;
@@ -328,7 +344,7 @@ fn dequantize(ctx: &mut OpContext<'_>, o: Options, dtype: DType) -> Result<()> {
                     false => (min / scale).round() * scale,
                 };
                 let start = low - code.low as f32 * scale;
-                Box::new(move |v| start + v * scale)
+                run(&|part| each(part, |v| start + v * scale));
             }
             Mode::Scaled => {
                 let high = max / code.high as f32;
@@ -336,14 +352,8 @@ fn dequantize(ctx: &mut OpContext<'_>, o: Options, dtype: DType) -> Result<()> {
                     true => high.max(min / o.lowest()),
                     false => high,
                 };
-                Box::new(move |v| v * scale)
+                run(&|part| each(part, |v| v * scale));
             }
-        };
-        for b in 0..before {
-            let start = (b * depth + channel) * after;
-            values[start..start + after]
-                .iter_mut()
-                .for_each(|v| *v = f(*v));
         }
     }
     let shape = x.shape().clone();

@@ -11,6 +11,7 @@ mod requantize;
 mod rounding;
 mod shapes;
 mod uniform;
+mod uniform_conv;
 
 use downpour_graph::{Result, Status};
 use downpour_runtime::Registry;
@@ -25,6 +26,7 @@ pub(crate) fn register(registry: &mut Registry) {
     rounding::register(registry);
     shapes::register(registry);
     uniform::register(registry);
+    uniform_conv::register(registry);
 }
 
 fn invalid<T>(text: impl Into<String>) -> Result<T> {

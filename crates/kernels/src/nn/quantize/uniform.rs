@@ -58,10 +58,10 @@ pub(crate) fn register(r: &mut Registry) {
     });
 }
 
-type Limits = (i32, i32);
+pub(super) type Limits = (i32, i32);
 
 /// The axis and the range of integers of one operand.
-fn attrs(b: &KernelBuilder<'_>, prefix: &str) -> Result<(i64, Limits)> {
+pub(super) fn attrs(b: &KernelBuilder<'_>, prefix: &str) -> Result<(i64, Limits)> {
     let int = |name: &str| b.attrs().int(&format!("{prefix}quantization_{name}"));
     let narrow = |v: i64| v.clamp(i32::MIN.into(), i32::MAX.into()) as i32;
     let axis = int("axis")?;
@@ -74,9 +74,9 @@ fn attrs(b: &KernelBuilder<'_>, prefix: &str) -> Result<(i64, Limits)> {
 }
 
 /// Scales and zero points, and how to find an element's.
-struct Scheme {
-    scales: Vec<f32>,
-    zeros: Vec<i32>,
+pub(super) struct Scheme {
+    pub(super) scales: Vec<f32>,
+    pub(super) zeros: Vec<i32>,
     /// Elements after the axis, and its size.
     after: usize,
     depth: usize,
@@ -84,7 +84,12 @@ struct Scheme {
 
 impl Scheme {
     /// From inputs `i` and `i + 1`, for a tensor of these dimensions.
-    fn inputs(ctx: &OpContext<'_>, i: usize, axis: i64, dims: &[usize]) -> Result<Scheme> {
+    pub(super) fn inputs(
+        ctx: &OpContext<'_>,
+        i: usize,
+        axis: i64,
+        dims: &[usize],
+    ) -> Result<Scheme> {
         let (scales, zeros) = (ctx.input(i)?, ctx.input(i + 1)?);
         if axis >= dims.len() as i64 {
             return invalid(format!(
@@ -132,13 +137,13 @@ impl Scheme {
 
 /// A positive factor as a fixed-point number.
 #[derive(Clone, Copy)]
-struct Factor {
+pub(super) struct Factor {
     by: i64,
     shift: u32,
 }
 
 impl Factor {
-    fn new(factor: f64) -> Result<Factor> {
+    pub(super) fn new(factor: f64) -> Result<Factor> {
         if !(factor.is_finite() && factor > 0.0) {
             return invalid(format!(
                 "quantization scales must be positive, and so must be their quotient {factor}"
@@ -163,7 +168,7 @@ impl Factor {
         }
     }
 
-    fn apply(self, v: i32) -> i32 {
+    pub(super) fn apply(self, v: i32) -> i32 {
         let product = i128::from(v) * i128::from(self.by) + (1i128 << (self.shift - 1));
         (product >> self.shift) as i32
     }
@@ -178,12 +183,12 @@ fn to_int(v: f32) -> i32 {
 }
 
 /// As Eigen clamps: the upper limit counts last.
-fn within(v: i32, (low, high): Limits) -> i32 {
+pub(super) fn within(v: i32, (low, high): Limits) -> i32 {
     let v = if v < low { low } else { v };
     if v > high && high >= low { high } else { v }
 }
 
-fn encode(v: f32, scale: f32, zero: i32, limits: Limits) -> i32 {
+pub(super) fn encode(v: f32, scale: f32, zero: i32, limits: Limits) -> i32 {
     let code = to_int((v * (1.0 / scale) + 0.5).floor()).wrapping_add(zero);
     within(code, limits)
 }
@@ -415,7 +420,7 @@ fn dot_hybrid(ctx: &mut OpContext<'_>, axis: i64) -> Result<()> {
 }
 
 /// A scale and zero point for 8 bits over the range of some floats.
-fn row_scheme(row: &[f32]) -> (f32, i32) {
+pub(super) fn row_scheme(row: &[f32]) -> (f32, i32) {
     let low = row.iter().copied().fold(0.0, f32::min);
     let high = row.iter().copied().fold(0.0, f32::max);
     if low == high {
