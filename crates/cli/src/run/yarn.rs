@@ -173,7 +173,7 @@ impl Agent {
             std::env::var(name)
                 .with_context(|| format!("{name} is not set: this is no container of YARN"))
         };
-        let (master, container) = (word("DOWNPOUR_YARN_MASTER")?, word("CONTAINER_ID")?);
+        let (master, container) = (word("YARN_JOB_MASTER")?, word("CONTAINER_ID")?);
         let done = downpour_launch::agent(
             &master,
             &container,
