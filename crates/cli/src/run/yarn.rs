@@ -10,10 +10,13 @@ use downpour_launch::{Exit, JobSpec, Launcher, Outcome, TaskName, YarnConf, Yarn
 use std::collections::BTreeMap;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::mpsc;
 use std::time::Duration;
 
 /// Files of Hadoop's settings; later ones go before.
 const SETTINGS: [&str; 3] = ["core-site.xml", "hdfs-site.xml", "yarn-site.xml"];
+/// How often it is told who is waited for.
+const TELL_EVERY: Duration = Duration::from_secs(5);
 /// How long tasks may take to end whose container YARN has killed.
 const KILLED_DRAIN: &str = "1s";
 
@@ -129,7 +132,20 @@ impl Master {
 fn run(master: &YarnMaster, console: &Console) -> Result<(Outcome, String)> {
     let mut setup = setup(master.kills())?;
     setup.yarn = Some(master.clone());
+    let (begun, has_begun) = mpsc::channel::<()>();
+    let (waiting, teller) = (master.clone(), console.clone());
+    std::thread::spawn(move || {
+        let mut told = None;
+        while has_begun.recv_timeout(TELL_EVERY) == Err(mpsc::RecvTimeoutError::Timeout) {
+            let absent = waiting.absent();
+            if let Some(absent) = absent.as_ref().filter(|_| absent != told) {
+                teller.note(&format!("waits for containers: {absent}"));
+            }
+            told = absent;
+        }
+    });
     let launcher = Launcher::prepare(master.spec().clone(), setup)?;
+    drop(begun);
     master.attach(launcher.control());
     let state = launcher.monitor().snapshot();
     let names: Vec<TaskName> = state.tasks.iter().map(|t| t.name.clone()).collect();
@@ -157,7 +173,7 @@ impl Agent {
             std::env::var(name)
                 .with_context(|| format!("{name} is not set: this is no container of YARN"))
         };
-        let (master, container) = (word("DOWNPOUR_YARN_MASTER")?, word("CONTAINER_ID")?);
+        let (master, container) = (word("YARN_JOB_MASTER")?, word("CONTAINER_ID")?);
         let done = downpour_launch::agent(
             &master,
             &container,

@@ -65,8 +65,10 @@ pub(super) struct State {
     tokens: BTreeMap<NodeId, Token>,
     asks: BTreeMap<String, u32>,
     release: Vec<ContainerId>,
-    /// Why there is nothing to wait for any more.
-    pub(super) over: Option<String>,
+    /// Why the ResourceManager is not spoken to any more.
+    over: Option<String>,
+    /// Somebody wants the job to end that has not begun.
+    unwanted: Option<String>,
     control: Option<Control>,
     finish: Option<(FinalStatus, String)>,
     is_finished: bool,
@@ -185,6 +187,12 @@ impl YarnMaster {
         &self.0.order.spec
     }
 
+    /// Which containers the job waits for, if it does.
+    pub fn absent(&self) -> Option<String> {
+        let absent = self.0.state.lock().gang.absent();
+        (!absent.is_empty()).then_some(absent)
+    }
+
     /// Tasks to be lost, so long after the programs have started.
     pub fn kills(&self) -> Vec<(TaskName, Duration)> {
         let kills = self.0.order.kills.iter();
@@ -198,7 +206,7 @@ impl YarnMaster {
     /// Through which launchers outside influence the job.
     pub fn attach(&self, control: Control) {
         let mut state = self.0.state.lock();
-        if state.over.is_some() {
+        if state.over.is_some() || state.unwanted.is_some() {
             control.interrupt(Signal::TERM.as_raw());
         }
         state.control = Some(control);
@@ -496,7 +504,7 @@ impl Shared {
         match &state.control {
             Some(control) => control.interrupt(signal),
             // It has not begun.
-            None => state.over = Some(format!("interrupted by {}", Exit::Signal(signal))),
+            None => state.unwanted = Some(format!("interrupted by {}", Exit::Signal(signal))),
         }
         self.changed.notify_all();
     }
@@ -558,7 +566,7 @@ impl Shared {
         state.containers.retain(|id, _| !lost.contains(id));
         self.step(&mut state, Event::Want(wanted));
         loop {
-            if let Some(reason) = &state.over {
+            if let Some(reason) = state.over.as_ref().or(state.unwanted.as_ref()) {
                 return Err(reason.clone());
             }
             if let Some(reason) = state.gang.failure() {

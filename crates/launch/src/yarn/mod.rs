@@ -33,9 +33,9 @@ const ORDER: &str = "job.json";
 /// This program, there.
 const PROGRAM: &str = "downpour";
 /// Says in a container which order lies there: its URL, length and time.
-const ORDER_ENV: &str = "DOWNPOUR_YARN_ORDER";
+const ORDER_ENV: &str = "YARN_JOB_ORDER";
 /// Says in a container where the ApplicationMaster listens.
-const MASTER_ENV: &str = "DOWNPOUR_YARN_MASTER";
+const MASTER_ENV: &str = "YARN_JOB_MASTER";
 
 /// A file of the job's on HDFS.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]

@@ -306,12 +306,12 @@ impl YarnJob {
         let mut following: Option<Following> = None;
         let (mut offset, mut master, mut told) = (0, String::new(), String::new());
         let (mut heard, mut asked) = (Instant::now(), 0);
-        let mut exit = None;
+        let mut exit: Option<(Exit, Instant)> = None;
         loop {
             match self.rm.report(&self.id) {
                 Ok(report) if report.has_ended() => {
                     self.clear();
-                    return Ok(exit.unwrap_or_else(|| ended(&report, note)));
+                    return Ok(exit.map_or_else(|| ended(&report, note), |(exit, _)| exit));
                 }
                 Ok(report) => {
                     heard = Instant::now();
@@ -332,8 +332,10 @@ impl YarnJob {
                 }
                 Err(_) => {}
             }
-            if exit.is_some() && heard.elapsed() > END_WITHIN {
-                return Ok(exit.unwrap_or(KILLED));
+            if let Some((exit, at)) = exit
+                && at.elapsed() > END_WITHIN
+            {
+                return Ok(exit);
             }
             // What comes is passed on at once, until it is time to look again.
             let look = Instant::now() + LOOK_EVERY;
@@ -353,7 +355,7 @@ impl YarnJob {
                         let _ = out.write_all(&bytes).and_then(|()| out.flush());
                     }
                     Ok(Frame::Exit(code)) => {
-                        exit = Some(code);
+                        exit = Some((code, Instant::now()));
                         following = None;
                     }
                     Ok(_) | Err(RecvTimeoutError::Timeout) => {}

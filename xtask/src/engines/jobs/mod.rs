@@ -233,7 +233,10 @@ fn rust(place: &mut dyn Place, data: &Path, row: &mut Row) -> Result<()> {
         job.await_step(1000)?;
         job.kill_inner_launcher()?;
         let accuracy = job.finish(0)?;
-        ensure!(accuracy >= MIN_ACCURACY, "after a lost master: only {accuracy}");
+        ensure!(
+            accuracy >= MIN_ACCURACY,
+            "after a lost master: only {accuracy}"
+        );
         check_left(place, &job)?;
         row.survived.push("its master's death");
     }

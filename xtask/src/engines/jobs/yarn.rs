@@ -73,7 +73,10 @@ impl Cluster {
         for (name, class) in [
             ("namenode", "hdfs.server.namenode.NameNode"),
             ("datanode", "hdfs.server.datanode.DataNode"),
-            ("resourcemanager", "yarn.server.resourcemanager.ResourceManager"),
+            (
+                "resourcemanager",
+                "yarn.server.resourcemanager.ResourceManager",
+            ),
         ] {
             let daemon = Daemon::start(name, &cluster.java("conf", class), data)?;
             // The last that was started ends first.
@@ -98,7 +101,10 @@ impl Cluster {
         command
             .args(["-Xmx320m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1"])
             .arg("-Djava.net.preferIPv4Stack=true")
-            .arg(format!("-Dhadoop.log.dir={}", self.data.join("logs").display()))
+            .arg(format!(
+                "-Dhadoop.log.dir={}",
+                self.data.join("logs").display()
+            ))
             .args(["-cp", &path])
             .arg(format!("org.apache.hadoop.{class}"))
             .env("HADOOP_CONF_DIR", &conf);
@@ -154,7 +160,10 @@ fn write_conf(conf: &Path, data: &Path, hdfs: [u16; 5], rm: [u16; 5], node: &[u1
         ("dfs.datanode.http.address", local(hdfs[3])),
         ("dfs.datanode.ipc.address", local(hdfs[4])),
         ("dfs.datanode.hostname", own("127.0.0.1")),
-        ("dfs.namenode.datanode.registration.ip-hostname-check", own("false")),
+        (
+            "dfs.namenode.datanode.registration.ip-hostname-check",
+            own("false"),
+        ),
         ("dfs.namenode.safemode.extension", own("0")),
     ];
     let name = format!("nm-{}", node[0]);
@@ -163,13 +172,21 @@ fn write_conf(conf: &Path, data: &Path, hdfs: [u16; 5], rm: [u16; 5], node: &[u1
         ("yarn.resourcemanager.bind-host", own("127.0.0.1")),
         ("yarn.resourcemanager.address", local(rm[0])),
         ("yarn.resourcemanager.scheduler.address", local(rm[1])),
-        ("yarn.resourcemanager.resource-tracker.address", local(rm[2])),
+        (
+            "yarn.resourcemanager.resource-tracker.address",
+            local(rm[2]),
+        ),
         ("yarn.resourcemanager.admin.address", local(rm[3])),
         ("yarn.resourcemanager.webapp.address", local(rm[4])),
-        ("yarn.resourcemanager.webapp.ui-actions.enabled", own("true")),
+        (
+            "yarn.resourcemanager.webapp.ui-actions.enabled",
+            own("true"),
+        ),
         (
             "yarn.resourcemanager.scheduler.class",
-            own("org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.CapacityScheduler"),
+            own(
+                "org.apache.hadoop.yarn.server.resourcemanager.scheduler.capacity.CapacityScheduler",
+            ),
         ),
         ("yarn.scheduler.minimum-allocation-mb", own("64")),
         ("yarn.scheduler.maximum-allocation-mb", own("4096")),
@@ -183,7 +200,10 @@ fn write_conf(conf: &Path, data: &Path, hdfs: [u16; 5], rm: [u16; 5], node: &[u1
         // TensorFlow's python maps much that it does not use.
         ("yarn.nodemanager.vmem-check-enabled", own("false")),
         ("yarn.nodemanager.pmem-check-enabled", own("false")),
-        ("yarn.nodemanager.local-dirs", folder(&format!("{name}/local"))),
+        (
+            "yarn.nodemanager.local-dirs",
+            folder(&format!("{name}/local")),
+        ),
         ("yarn.nodemanager.log-dirs", folder(&format!("{name}/logs"))),
         (
             "yarn.nodemanager.disk-health-checker.max-disk-utilization-per-disk-percentage",
@@ -194,12 +214,18 @@ fn write_conf(conf: &Path, data: &Path, hdfs: [u16; 5], rm: [u16; 5], node: &[u1
         ("yarn.am.liveness-monitor.expiry-interval-ms", own("60000")),
         // A lost node is told of by then.
         ("yarn.nm.liveness-monitor.expiry-interval-ms", own("20000")),
-        ("yarn.resourcemanager.nodemanagers.heartbeat-interval-ms", own("200")),
+        (
+            "yarn.resourcemanager.nodemanagers.heartbeat-interval-ms",
+            own("200"),
+        ),
     ];
     let queues = [
         ("yarn.scheduler.capacity.root.queues", own("default")),
         ("yarn.scheduler.capacity.root.default.capacity", own("100")),
-        ("yarn.scheduler.capacity.maximum-am-resource-percent", own("0.5")),
+        (
+            "yarn.scheduler.capacity.maximum-am-resource-percent",
+            own("0.5"),
+        ),
         (
             "yarn.scheduler.capacity.resource-calculator",
             own("org.apache.hadoop.yarn.util.resource.DominantResourceCalculator"),
@@ -237,7 +263,9 @@ impl Place for Cluster {
         let mut daemon = self.running[node].take().context("the node does not run")?;
         daemon.kill();
         for process in with_environment(&[&ours]) {
-            let _ = Command::new("kill").args(["-9", &process.to_string()]).output();
+            let _ = Command::new("kill")
+                .args(["-9", &process.to_string()])
+                .output();
         }
         Ok(true)
     }
@@ -273,7 +301,8 @@ impl Place for Cluster {
         let begin = Instant::now();
         loop {
             let mut left = String::new();
-            let apps = self.ask("/ws/v1/cluster/apps?states=NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING");
+            let apps =
+                self.ask("/ws/v1/cluster/apps?states=NEW,NEW_SAVING,SUBMITTED,ACCEPTED,RUNNING");
             if !apps["apps"]["app"].is_null() {
                 left += &apps.to_string();
             }
@@ -305,7 +334,10 @@ impl Place for Cluster {
             (with("--file=/no/such"), "cannot read the file '/no/such'"),
         ];
         if written.is_ok() {
-            all.push((vec![large.display().to_string()], "a container of this cluster has at most 4096 MiB"));
+            all.push((
+                vec![large.display().to_string()],
+                "a container of this cluster has at most 4096 MiB",
+            ));
         }
         all
     }
