@@ -1,4 +1,4 @@
-//! HDFS: a NameNode and a DataNode of Hadoop, by Maven. A NameNode that a test kills is started again.
+//! HDFS: a NameNode and a DataNode of Hadoop, by Maven.
 
 use super::daemon::{Daemon, free_ports, get};
 use super::{Engine, Service, install};
@@ -16,18 +16,6 @@ const ARTIFACTS: &[&str] = &[
 
 /// Hadoop reaches into Java's own packages, which Java 17 asks to be told.
 pub(super) const OPENS: &[&str] = &["lang", "util", "net", "io", "nio"];
-
-/// Runs a program, again whenever it was killed (137), and keeps its process id in a file. It ends with this shell.
-const AGAIN: &str = r#"
-trap 'kill "$p"; wait "$p"; exit' TERM
-while :; do
-  setpriv --pdeathsig KILL "$@" &
-  p=$!
-  echo "$p" > "$PID_FILE"
-  wait "$p"
-  [ $? = 137 ] || exit 1
-done
-"#;
 
 pub(super) const ENGINE: Engine = Engine {
     name: "hdfs",
@@ -94,16 +82,7 @@ fn start(home: &Path, data: &Path) -> Result<Service> {
     format.args(["-format", "-nonInteractive"]);
     let format_log = std::fs::File::create(data.join("format.log")).context("its log")?;
     run(format.stderr(format_log)).context("see format.log")?;
-    let pid_file = data.join("namenode.pid");
-    let name_node = java("namenode.NameNode");
-    let mut again = Command::new("sh");
-    again
-        .args(["-c", AGAIN, "namenode"])
-        .arg(name_node.get_program())
-        .args(name_node.get_args())
-        .env("HADOOP_CONF_DIR", &conf)
-        .env("PID_FILE", &pid_file);
-    let mut name_node = Daemon::start("namenode", &again, data)?;
+    let mut name_node = Daemon::start("namenode", &java("namenode.NameNode"), data)?;
     let mut data_node = Daemon::start("datanode", &java("datanode.DataNode"), data)?;
     let query = "/jmx?qry=Hadoop:service=NameNode,name=FSNamesystemState";
     name_node.wait_until(|| get(http, query).is_some())?;
@@ -115,7 +94,6 @@ fn start(home: &Path, data: &Path) -> Result<Service> {
         environment: vec![
             ("DOWNPOUR_TEST_HDFS", format!("hdfs://{}", local(rpc))),
             ("HADOOP_CONF_DIR", conf.display().to_string()),
-            ("DOWNPOUR_TEST_NAMENODE", pid_file.display().to_string()),
         ],
     })
 }

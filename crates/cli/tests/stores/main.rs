@@ -310,61 +310,6 @@ fn training_goes_on_through_an_outage_and_saves_after_it() {
 }
 
 #[test]
-fn training_goes_on_through_a_restart_of_the_hdfs_name_node() {
-    let pid_file = std::env::var("DOWNPOUR_TEST_NAMENODE").expect("`cargo xtask engines hdfs`");
-    let pid = || std::fs::read_to_string(&pid_file).unwrap();
-    let url = format!("{}/restart-demo", hdfs());
-    let dir = tempfile::tempdir().unwrap();
-    let args = ["demo", "mnist", "--json", "--ps=1", "--workers=2"];
-    let args = [&args[..], &["--dir", &url, "--steps=1000000"]].concat();
-    let child = downpour("", &dir, &args)
-        .stdout(Stdio::piped())
-        .stderr(Stdio::piped())
-        .spawn()
-        .unwrap();
-    let train = format!("{url}/train");
-    // The step of the latest whole checkpoint, by its name.
-    let saved = || {
-        let output = run("", &dir, &["inspect", "checkpoint", &train]);
-        let text = String::from_utf8_lossy(&output.stdout).into_owned();
-        let name = text.split("model.ckpt-").nth(1);
-        let digits = name.map(|rest| rest.chars().take_while(char::is_ascii_digit));
-        digits.and_then(|digits| digits.collect::<String>().parse().ok())
-    };
-    let until = |what: &str, holds: &dyn Fn() -> bool| {
-        let end = Instant::now() + Duration::from_secs(120);
-        while !holds() {
-            assert!(Instant::now() < end, "waited in vain: {what}");
-            std::thread::sleep(Duration::from_millis(200));
-        }
-    };
-    until("a first checkpoint of trained values", &|| {
-        saved() > Some(0_i64)
-    });
-    let (before, first) = (saved(), pid());
-    let kill = |signal: &str, id: &str| {
-        let killed = Command::new("kill").args([signal, id.trim()]).status();
-        assert!(killed.unwrap().success());
-    };
-    kill("-KILL", &first);
-    until("another NameNode", &|| {
-        pid().trim() != first.trim() && !pid().is_empty()
-    });
-    until("another checkpoint", &|| saved() > before);
-    // The launcher asks its tasks to save and end.
-    kill("-INT", &child.id().to_string());
-    let output = child.wait_with_output().unwrap();
-    let (out, err) = (
-        String::from_utf8_lossy(&output.stdout),
-        String::from_utf8_lossy(&output.stderr),
-    );
-    let report: Value = serde_json::from_str(out.lines().last().unwrap_or_default())
-        .unwrap_or_else(|e| panic!("{e}: {out}\n{err}"));
-    assert_eq!(report["restarts"], 0, "{report}\n{err}");
-    assert!(saved() > before, "{report}");
-}
-
-#[test]
 fn a_wrong_directory_is_one_line_at_once_and_credentials_are_in_none() {
     let endpoint = s3();
     let port = TcpListener::bind("127.0.0.1:0")
