@@ -454,7 +454,7 @@ fn train_on(worker: &str, stop: &AtomicBool) {
         (global_step(&g), w)
     });
     let train = g.with_device("/job:worker/task:0", || {
-        let loss = (&*w).square();
+        let loss = w.square();
         let optimizer = GradientDescent::new(0.1);
         optimizer.minimize(&loss, Some(&step)).unwrap()
     });
