@@ -231,14 +231,14 @@ impl Fake {
 
     /// Waits until a pod of a task runs that is not this one.
     fn await_pod(&self, role: &str, index: u32, before: &str) -> String {
-        let begin = Instant::now();
+        let (begin, wanted) = (Instant::now(), index.to_string());
         let mut world = self.world.lock();
         loop {
             let own = world.pods.iter().find(|(name, pod)| {
                 pod["metadata"]["labels"][ROLE_LABEL] == role
                     && name.as_str() != before
                     && pod["metadata"]["annotations"]["batch.kubernetes.io/job-completion-index"]
-                        == index.to_string()
+                        == wanted.as_str()
             });
             if let Some((name, _)) = own {
                 return name.clone();
