@@ -230,7 +230,10 @@ impl Saver {
         let dir = dirname(&path).to_owned();
         make_dirs(&*self.storage, &dir)?;
         let run = session.step().feed(&self.filename, path.as_str());
-        run.fetch(&self.saved)?;
+        let written = run.fetch(&self.saved);
+        // Whether or not this one was written: what an earlier one left that was broken off goes as well.
+        self.clear_parts(prefix);
+        written?;
         if self.writes_meta {
             self.write_meta(session, &path);
         }
@@ -356,6 +359,39 @@ impl Saver {
             last_preserved_timestamp: kept.preserved,
         };
         state.write(&*self.storage, dir, STATE)
+    }
+
+    /// Deletes what checkpoints `prefix-step` that were not finished have left: their parts lie in folders `…_temp`, which
+    /// the last step of a save removes. Only this saver writes such checkpoints, and it writes none now.
+    fn clear_parts(&self, prefix: &str) {
+        let dir = dirname(prefix);
+        let base = prefix.get(dir.len()..).unwrap_or(prefix);
+        let base = base.trim_start_matches('/');
+        let dir = if dir.is_empty() { "." } else { dir };
+        let is_ours = |name: &str| {
+            let rest = name
+                .strip_prefix(base)
+                .and_then(|r| r.strip_suffix("_temp"));
+            let step = |r: &str| {
+                let step = r.strip_prefix('-')?;
+                (!step.is_empty() && step.bytes().all(|b| b.is_ascii_digit())).then_some(())
+            };
+            rest.is_some_and(|r| r.is_empty() || step(r).is_some())
+        };
+        let names = self.storage.list(dir).unwrap_or_default();
+        for name in names.iter().filter(|n| is_ours(n)) {
+            let folder = in_dir(dir, name);
+            let removed = self.storage.list(&folder).and_then(|parts| {
+                for part in parts {
+                    self.storage.delete(&in_dir(&folder, &part))?;
+                }
+                self.storage.remove_dir(&folder)
+            });
+            match removed {
+                Ok(()) => info!(folder, "parts of an unfinished checkpoint removed"),
+                Err(why) => warn!(folder, %why, "parts of an unfinished checkpoint stay"),
+            }
+        }
     }
 
     fn delete(&self, path: &str) {

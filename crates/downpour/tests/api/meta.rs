@@ -124,3 +124,39 @@ fn what_is_no_meta_graph_is_refused() {
     let none = MetaGraph::read("/nowhere/model.meta").unwrap_err();
     assert_eq!(none.code, Code::NotFound);
 }
+
+#[test]
+fn parts_of_checkpoints_that_were_not_finished_go() {
+    let dir = tempfile::tempdir().unwrap();
+    let at = |name: &str| dir.path().join(name);
+    let prefix = at("model").to_str().unwrap().to_owned();
+    let g = Graph::new();
+    g.variable("w").init(Init::value(1.0f32)).build();
+    let saver = downpour::train::Saver::new(&g).unwrap();
+    let server = Server::start(ServerConfig::local()).unwrap();
+    let session = Session::new(&server, &g).unwrap();
+    session.run(&g.initialize_variables()).unwrap();
+    // Where the index belongs something else stands: the parts are written and cannot become a checkpoint.
+    std::fs::create_dir_all(at("model-1.index").join("occupied")).unwrap();
+    assert!(saver.save(&session, &prefix, Some(1)).is_err());
+    assert!(!at("model-1_temp").exists());
+    // What a chief that was killed has left, and what is not this saver's.
+    for name in [
+        "model-0_temp",
+        "model-x_temp",
+        "models-3_temp",
+        "other_temp",
+    ] {
+        std::fs::create_dir(at(name)).unwrap();
+        std::fs::write(at(name).join("part-00000-of-00001.index"), b"half").unwrap();
+    }
+    saver.save(&session, &prefix, Some(2)).unwrap();
+    assert!(!at("model-0_temp").exists() && !at("model-2_temp").exists());
+    for name in ["model-x_temp", "models-3_temp", "other_temp"] {
+        assert!(
+            at(name).join("part-00000-of-00001.index").exists(),
+            "{name}"
+        );
+    }
+    assert!(at("model-2.index").is_file());
+}
