@@ -271,11 +271,11 @@ impl Place for Cluster {
     }
 
     fn heal(&mut self) -> Result<()> {
-        for node in 0..NODES.len() {
+        for (node, name) in NODES.iter().enumerate() {
             if self.running[node].is_none() {
                 let conf = format!("conf-{}", node + 1);
                 let command = self.java(&conf, "yarn.server.nodemanager.NodeManager");
-                self.running[node] = Some(Daemon::start(NODES[node], &command, &self.data)?);
+                self.running[node] = Some(Daemon::start(name, &command, &self.data)?);
             }
         }
         let begin = Instant::now();
