@@ -2,8 +2,8 @@
 
 use crate::problem::{Model, PORTIONS, assert_close};
 use crate::tasks::{Hosts, Task, alone, spawn};
-use downpour::Draws;
 use downpour::train::sandblaster::End;
+use downpour::{Draws, LocalCluster, Result, Run, Status, Target};
 use std::os::unix::process::ExitStatusExt as _;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering::Relaxed};
 use std::time::Duration;
@@ -102,4 +102,62 @@ fn every_example_counts_once_whoever_dies() {
 #[test]
 fn every_example_counts_once_whoever_else_dies() {
     counts_every_example_once(2);
+}
+
+/// Takes a portion, brings its gradient to the first server only, and is gone.
+fn brings_half(target: Target, iterations: &AtomicU64) -> Result<()> {
+    let model = Model::new(1);
+    let graph = model.x.graph();
+    let session = alone(1).open(target.clone(), graph)?;
+    let put = graph.operations().into_iter().find(|operation| {
+        let is_put = operation.op() == "QueueEnqueueV2";
+        is_put && operation.inputs()[0].name().contains("gradients_0")
+    });
+    let put = put.expect("the first server has a queue of gradients");
+    let replica = model.plan.replica(1).options(alone(1));
+    replica.work(target, |portion, run| {
+        if iterations.load(Relaxed) < 3 {
+            return model.feed(portion, run);
+        }
+        let evaluation = graph.find_variable("Sandblaster/current_0")?;
+        let evaluation = session.fetch(evaluation.value())?.scalar_value::<i64>();
+        let evaluation = evaluation.map_err(|e| Status::internal(e.to_string()))?;
+        let mut half = Run::new();
+        model.feed(portion, &mut half)?;
+        let element = put.inputs();
+        for (part, value) in element[1..].iter().zip([evaluation, portion as i64, 1]) {
+            half.feed(part, value);
+        }
+        half.target(&put);
+        session.execute(&half)?;
+        Err(Status::out_of_range("gone"))
+    })?;
+    Ok(())
+}
+
+#[test]
+fn a_portion_that_one_server_lacks_is_computed_again() {
+    let cluster = LocalCluster::start(2, 3).unwrap();
+    let model = Model::new(0);
+    let iterations = AtomicU64::new(0);
+    let outcome = std::thread::scope(|scope| {
+        scope.spawn(|| {
+            brings_half(Target::from(&cluster.workers()[1]), &iterations).unwrap();
+            let model = Model::new(2);
+            let replica = model.plan.replica(2).options(alone(2));
+            let replica = replica.patience(Duration::from_secs(40));
+            replica.work(&cluster.workers()[2], |portion, run| {
+                model.feed(portion, run)
+            })
+        });
+        let coordinator = model.plan.coordinator().options(alone(0));
+        // Without the cure: until nobody has brought anything for so long.
+        let coordinator = coordinator.patience(Duration::from_secs(20));
+        let coordinator = coordinator.observe(|progress, _| {
+            iterations.store(progress.iteration, Relaxed);
+            Ok(())
+        });
+        coordinator.run(&cluster.workers()[0])
+    });
+    assert_eq!(outcome.unwrap().end, End::SmallGradient);
 }

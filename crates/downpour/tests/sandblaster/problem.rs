@@ -57,7 +57,7 @@ impl Data {
 
 /// The problem as one process builds it.
 pub(crate) struct Model {
-    x: Output,
+    pub(crate) x: Output,
     y: Output,
     weights: Output,
     offset: Output,

@@ -32,7 +32,7 @@ struct Tickets {
     evaluation: Output,
     portion: Output,
     issue: Operation,
-    /// Evaluation and portion of a ticket, the current evaluation, the portion's last one.
+    /// Evaluation and portion of a ticket, the current evaluation, the last one for which all shards have the portion.
     take: Output,
     untaken: Output,
 }
@@ -119,7 +119,7 @@ impl Exchange {
                 });
             Exchange {
                 merges: merges.collect(),
-                tickets: beside(home, || Tickets::new(graph, home, &tickets, &states[0])),
+                tickets: Tickets::new(graph, shards, &tickets, &states),
                 current,
                 push,
             }
@@ -241,31 +241,34 @@ impl ShardState {
 }
 
 impl Tickets {
-    fn new(graph: &Graph, home: &Variable, queue: &Queue, states: &ShardState) -> Tickets {
+    fn new(graph: &Graph, shards: &[Shard], queue: &Queue, states: &[ShardState]) -> Tickets {
+        let home = shards[0].home();
         let list = |name: &str| beside(home, || graph.placeholder(name, DType::Int64, [None]));
         let (evaluation, portion) = (list("evaluations"), list("portions"));
-        let issue = queue.enqueue_many(&[evaluation.clone(), portion.clone()]);
-        let taken = queue.dequeue();
-        let take = graph.with_control(&[taken[0].operation()], || {
+        let (issue, taken, position) = beside(home, || {
+            let issue = queue.enqueue_many(&[evaluation.clone(), portion.clone()]);
+            let taken = queue.dequeue();
             // The last ticket names no portion.
             let position = taken[1].maximum(&graph.constant(0i64));
-            let seen = states.seen.gather(&position);
-            stack(
-                &[
-                    taken[0].clone(),
-                    taken[1].clone(),
-                    states.current.read(),
-                    seen,
-                ],
-                0,
-            )
+            (issue, taken, position)
         });
+        // A replica may have died between two shards: all must have the portion, or it is computed again.
+        let last = states.iter().zip(shards);
+        let last: Vec<Output> = last
+            .map(|(state, shard)| beside(shard.home(), || state.seen.gather(&position)))
+            .collect();
+        let take = beside(home, || {
+            let all_have = stack(&last, 0).min(0);
+            let current = graph.with_control(&[taken[0].operation()], || states[0].current.read());
+            stack(&[taken[0].clone(), taken[1].clone(), current, all_have], 0)
+        });
+        let untaken = beside(home, || queue.size());
         Tickets {
             evaluation,
             portion,
             issue,
             take,
-            untaken: queue.size(),
+            untaken,
         }
     }
 }
