@@ -173,10 +173,10 @@ EXPLAINED = {
 # Ops that servers run but for which the builder has no rule yet: it says nothing of their shapes and refuses nothing.
 NO_RULE = [
     "AdjustContrast", "ApproxTopK", "AudioSpectrogram", "AutoShardDataset", "Batch*", "BlockLSTM*", "CSRSparse*", "Collective*",
-    "CompositeTensor*", "Conv3DBackpropFilter", "Conv3DBackpropInput", "Debug*", "DecodeWav", "DenseToCSR*", "EncodeWav",
+    "CompositeTensor*", "Conv3DBackpropFilter", "Conv3DBackpropInput", "Debug*", "DecodeWav", "DenseToCSR*", "EncodeProto", "EncodeWav",
     "Experimental*", "FusedPadConv2D", "FusedResizeAndPadConv2D", "GRUBlockCell*", "IsotonicRegression", "LSTMBlockCell*", "ListDataset",
     "MatrixExponential", "Mfcc", "NearestNeighbors", "ParallelBatchDataset", "Quantize*", "RaggedCross", "RebatchDataset*", "Requant*",
-    "SelfAdjointEig", "SparseMatrix*", "SparseTensorToCSR*", "StatelessParameterized*", "ThreadPool*", "UnicodeScript", "Uniform*",
+    "SdcaFprint", "SelfAdjointEig", "SparseMatrix*", "SparseTensorToCSR*", "StatelessParameterized*", "ThreadPool*", "UnicodeScript", "Uniform*",
     "Write*Summary", "Xla*", "_*",
     "ChooseFastestBranchDataset", "Conv", "DatasetFingerprint", "GetElementAtIndex", "GlobalShuffleDataset", "IndexFlatMapDataset", "KMC2*", "Kmeans*",
     "LoadDataset", "RandomCrop", "RandomIndexShuffle", "SaveDataset*", "SetStatsAggregatorDataset", "Snapshot?*", "StatefulStandardNormal",
