@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Test accuracy that softmax regression must reach, whatever was lost on the way.
 const MIN_ACCURACY: f64 = 0.915;
 /// Steps that reach it.
-const STEPS: u32 = 8000;
+const STEPS: u32 = 16_000;
 /// Wrong input is refused by then. A machine that compiles beside is given some more.
 const REFUSED_WITHIN: Duration = Duration::from_secs(10);
 
