@@ -514,6 +514,11 @@ impl Place for Cluster {
         true
     }
 
+    fn steps(&self) -> u32 {
+        // Kubernetes starts a pod again after ten seconds.
+        80_000
+    }
+
     fn process(&self, run: &str, task: &str) -> Option<u32> {
         let (job, index) = task.split_once(':')?;
         let is_meant = |process: &u32| {

@@ -19,7 +19,7 @@ use std::time::{Duration, Instant};
 /// Test accuracy that softmax regression must reach, whatever was lost on the way.
 const MIN_ACCURACY: f64 = 0.915;
 /// Steps that reach it.
-const STEPS: u32 = 16_000;
+const STEPS: u32 = 8000;
 /// Wrong input is refused by then. A machine that compiles beside is given some more.
 const REFUSED_WITHIN: Duration = Duration::from_secs(10);
 
@@ -42,6 +42,11 @@ trait Place {
     /// The process of a task, where the launcher does not tell it.
     fn process(&self, _run: &str, _task: &str) -> Option<u32> {
         None
+    }
+
+    /// How long to train in Rust: a killed worker must be back before the end, since each worker has its own part of the images.
+    fn steps(&self) -> u32 {
+        STEPS
     }
 
     /// Whether a job has a launcher of its own there, which the place starts again.
@@ -192,7 +197,8 @@ fn rust(place: &mut dyn Place, data: &Path, row: &mut Row) -> Result<()> {
         ])
     };
     let kept = "--dir={dir}/train";
-    let mut job = start(place, data, "kills", &command(kept, STEPS))?;
+    let steps = place.steps();
+    let mut job = start(place, data, "kills", &command(kept, steps))?;
     row.first_step[0] = job.await_step(1)?;
     for task in ["ps:1", "worker:1"] {
         match place.process("kills", task) {
@@ -208,7 +214,7 @@ fn rust(place: &mut dyn Place, data: &Path, row: &mut Row) -> Result<()> {
     check_left(place, &job)?;
     row.survived.extend(["kill -9 of a ps", "of a worker"]);
 
-    let mut job = start(place, data, "lost", &command(kept, STEPS))?;
+    let mut job = start(place, data, "lost", &command(kept, steps))?;
     job.await_step(500)?;
     if place.lose_host()? {
         job.await_line("is lost with")?;
@@ -229,7 +235,7 @@ fn rust(place: &mut dyn Place, data: &Path, row: &mut Row) -> Result<()> {
     check_left(place, &job)?;
 
     if place.has_master() {
-        let mut job = start(place, data, "master", &command(kept, STEPS))?;
+        let mut job = start(place, data, "master", &command(kept, steps))?;
         job.await_step(1000)?;
         job.kill_inner_launcher()?;
         let accuracy = job.finish(0)?;
