@@ -16,8 +16,8 @@ use std::time::{Duration, Instant};
 /// Several times what the longest step takes, builds included: one that needs more hangs.
 const PATIENCE: Duration = Duration::from_secs(20 * 60);
 
-/// What all steps may take together, well above what they need on two busy cores: whoever waits for the command is told
-/// of what is broken, instead of ending it himself.
+/// What all steps may take together, well above what they need on two busy cores: the command itself
+/// says what is broken before a caller's time limit ends it.
 const LIMIT: Duration = Duration::from_secs(80 * 60);
 
 /// The variable that names the file for a step's outcome.

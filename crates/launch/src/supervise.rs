@@ -578,7 +578,7 @@ pub(crate) fn hold(
             scope.spawn(move || {
                 let every = lease / ASKS_PER_LEASE;
                 while is_over.recv_timeout(every) == Err(RecvTimeoutError::Timeout) {
-                    // Whoever is not there any more is heard of on the other side.
+                    // A peer that has gone is noticed by the reading side.
                     let _ = frames::write(&mut **output.lock(), &Frame::Lease(0));
                 }
             });

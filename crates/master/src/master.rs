@@ -101,7 +101,7 @@ impl Master {
         report.sessions.sort_by(|a, b| a.handle.cmp(&b.handle));
     }
 
-    /// Traces the next session runs, for whoever looks at a job that runs; what the largest of them did. Resolves when
+    /// Traces the next session runs, for an observer of a running job; what the largest of them did. Resolves when
     /// they have ended, or `enough` does.
     pub async fn record(&self, enough: impl Future<Output = ()>) -> Result<Option<StepStats>> {
         self.recorder.record(enough).await

@@ -1,4 +1,4 @@
-//! What session runs do, recorded on demand: for whoever looks at a job that runs, without its clients knowing.
+//! What session runs do, recorded on demand for an observer of a running job, without its clients knowing.
 //!
 //! A recording traces the next runs that begin and keeps the one with the most nodes, because clients also ask for small
 //! things beside their steps. While nobody records, a run pays one load.

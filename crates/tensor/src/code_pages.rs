@@ -1,6 +1,6 @@
 //! Gives the pages of the program's code back that only its start needed. The system maps sixteen pages around each one that
 //! is touched; registering the kernels touches a few bytes in most parts of a large program, so that a task which then waits holds four
-//! times the code that it ever ran. The pages stay in the system's page cache: whoever runs them again has them without a read.
+//! times the code that it ever ran. The pages stay in the system's page cache: running them again is a minor fault, not a read.
 #![allow(unsafe_code, reason = "tells the system about the program's own pages")]
 
 /// Unmaps code and constants of the program; what runs on is mapped again as it is touched. Does nothing where the linker

@@ -114,7 +114,7 @@ pub(crate) async fn answer(
         false => reply(&head, admission.is_open(), || admission.metrics(from)),
         true => match admission.record(from.filter(|_| !is_of_another_page(&head))) {
             Err(why) => written("403 Forbidden", "text/plain", why, true),
-            // Whoever records bounds how long it takes.
+            // The recorder bounds how long it takes.
             Ok(recording) => {
                 let recorded = tokio::select! {
                     recorded = recording => recorded,

@@ -56,7 +56,7 @@ pub(crate) fn name_in_epoch(prefix: &str, epoch: u64) -> String {
     format!("{prefix}{EPOCH}{epoch}")
 }
 
-/// Whether the latest checkpoint that the `checkpoint` file lists, if any, gives way to the committed one.
+/// Whether the latest checkpoint that the `checkpoint` file lists, if any, is superseded by the committed one.
 ///
 /// It does, whichever chief listed it. Only one that no elected chief has written is newer: training went on meanwhile
 /// without an election.

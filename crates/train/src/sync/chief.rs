@@ -200,7 +200,7 @@ impl Gathering {
             };
             match done {
                 // A new session halts this thread if that is what is needed. If not, another attempt may help, here or
-                // by whoever is elected next.
+                // by the next chief.
                 Err(why) if is_elected && is_gone(&why) => {
                     info!(%why, "leading synchronous training pauses");
                     self.lead.begin_anew();
@@ -240,7 +240,7 @@ impl Gathering {
         self.members = Members::new(&self.settings, now);
         self.members.begin(step, now);
         self.lead.took_over(epoch);
-        // Whoever waits for a token of the last chief's gets one of this step. Before the first step
+        // A worker that waits for a token of the last chief's gets one of this step. Before the first step
         // nobody does: a token would only let a quick worker push its gradients twice.
         if step > 0 || claims.had_chief {
             self.give_all(step)?;
